@@ -27,6 +27,7 @@ from ..sql.quoting import hex_literal
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
+from .same_log import check_same_log
 from .server_facts import (
     Source,
     executed_gtids,
@@ -229,7 +230,12 @@ def _gtids(text: str) -> list[MariadbGtid]:
 
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
     if checkpoint.gtid_set is not None and source.has_gtids:
-        return await from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
+        gtid_set = parse_gtid_set(checkpoint.gtid_set)
+        point = await from_gtids(gtid_set, session, source)
+        if checkpoint.file and is_same_server((checkpoint.server_uuid, checkpoint.server_id), source):
+            place = BinlogPosition(checkpoint.file, checkpoint.position)
+            await check_same_log(place, gtid_set, session, source)
+        return point
     check_same_server((checkpoint.server_uuid, checkpoint.server_id), source)
     return StartPoint(checkpoint.file, checkpoint.position)
 

@@ -27,6 +27,7 @@ from protocol.records import record
 
 from ..source.dump import is_behind_description, is_internal
 from ..transactions.boundary import Progress
+from ..transactions.replay import COMPARED_BYTES, other_event
 from .offsets import Offset
 from .spool import Segment, Spool
 
@@ -99,6 +100,10 @@ class Follower:
         self._description = b""
         self._is_spooling = True
         self._is_by_gtid = False
+        # The last event before the boundary, and its place.
+        self._last = "", 0, b""
+        # The event that the source sends first, because it was read before: see ``last_event``.
+        self._again = b""
         # No transaction has come yet of a log that is read by a GTID set.
         self._is_passing = False
 
@@ -153,6 +158,12 @@ class Follower:
             self._taken_rows, self._taken_bytes = taken[-1].rows, taken[-1].bytes
             return self._taken
 
+    def last_event(self) -> bytes:
+        """The event that ends at ``boundary``, if it is known: a source that sends it again has the same log."""
+        file, position, raw = self._last
+        boundary = self.boundary
+        return raw if (boundary.file, boundary.position) == (file, position + len(raw)) else b""
+
     # Events that arrive.
 
     def open(
@@ -165,9 +176,11 @@ class Follower:
         has_gtids: bool,
         is_by_gtid: bool = False,
         is_spooling: bool = True,
+        again: bytes = b"",
     ) -> None:
         """Follow another connection, or the spool's own events. An open transaction is dropped: it comes again.
 
+        ``again``: the ``last_event``, if the source is asked to send it again, at which ``decoder`` begins.
         ``is_by_gtid``: the source leaves out the transactions of a GTID set. By position it leaves out nothing.
         """
         self.spool.roll_back()
@@ -176,6 +189,7 @@ class Follower:
         self._has_gtids, self._is_spooling = has_gtids, is_spooling
         self._is_by_gtid = is_by_gtid
         self._is_passing = not progress.file
+        self._again = again
         self._description = b""
 
     def describe(self, description: bytes) -> None:
@@ -193,6 +207,9 @@ class Follower:
         event = decoder.decode(raw)
         if event is not None and is_internal(event):
             self._internal(event, raw)
+            return False
+        if self._again:
+            self._compare(raw)
             return False
         end = event.position + len(raw) if event is not None else decoder.position
         if isinstance(event, FormatDescriptionEvent):
@@ -215,7 +232,20 @@ class Follower:
         self._is_passing = False
         self.spool.mark()
         self._mark(gtid, progress.gtid_set if not known else None)
+        if not isinstance(event, FormatDescriptionEvent):
+            # A source alters that one as it sends it.
+            self.note_last(event.file, event.position, raw)
         return True
+
+    def note_last(self, file: str, position: int, raw: bytes) -> None:
+        """Keep the event that ends at the boundary."""
+        self._last = file, position, raw if len(raw) <= COMPARED_BYTES else b""
+
+    def _compare(self, raw: bytes) -> None:
+        again, self._again = self._again, b""
+        if raw != again:
+            file, position, _ = self._last
+            raise other_event(file, position)
 
     def pass_gap(self, reason: str) -> None:
         """Note that events are missing after the last boundary, because the source has purged them."""

@@ -27,7 +27,7 @@ from protocol.errors import (
     TransactionsUnavailableError,
 )
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
-from protocol.position import FIRST_POSITION
+from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import replace
 from protocol.rows.table import Table
 
@@ -41,6 +41,7 @@ from ..source.resolve_start import (
     is_same_server,
 )
 from ..source.retry import Retry
+from ..source.same_log import check_same_log
 from ..source.server_facts import executed_gtids
 from ..transactions.boundary import Progress
 from .follower import Follower
@@ -257,6 +258,8 @@ class LiveLog:
                 kept = segment, offset
         assert kept is not None
         spool.keep(*kept)
+        if not follower.last_event():
+            follower.note_last(*spool.last_event())
 
     def _read_segment(
         self, follower: Follower, progress: Progress, segment: Segment, offset: int
@@ -401,6 +404,9 @@ class LiveLog:
                 # Also refuses a server that lacks transactions read before, or has purged transactions still needed.
                 point = await from_gtids(gtids, greeted.session, source)
                 await check_held(point, greeted.session, source)
+                if is_same and start.file:
+                    place = BinlogPosition(start.file, start.position)
+                    await check_same_log(place, gtids, greeted.session, source)
             elif not is_same:
                 raise SourceChangedError(
                     f"server {source.server_uuid or source.server_id} answers, but the offset is a position in the "
@@ -414,15 +420,19 @@ class LiveLog:
         if follower.gap:
             point = await self._earliest(greeted)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
-        dump = Dump(greeted, point, is_known=True)
-        decoder = self._decoder(point.file, point.position, is_mariadb=source.is_mariadb)
+        # The event before the boundary comes again, to prove that this is still the same log.
+        again = b"" if point.by_gtid or follower.gap or not is_same else follower.last_event()
+        begin = replace(point, position=point.position - len(again))
+        dump = Dump(greeted, begin, is_known=True)
+        decoder = self._decoder(begin.file, begin.position, is_mariadb=source.is_mariadb)
         decoder.checksum_enabled = greeted.has_checksums
         epoch = start.epoch if is_same else start.epoch + 1
         server = (source.server_uuid, source.server_id)
         await self._names.open(dump, point, start, epoch)
         with self._news:
             self._news.notify_all()
-        follower.open(decoder, progress, server, epoch, has_gtids=source.has_gtids, is_by_gtid=point.by_gtid)
+        kind = {"has_gtids": source.has_gtids, "is_by_gtid": point.by_gtid}
+        follower.open(decoder, progress, server, epoch, again=again, **kind)
         # While the spool is full nothing is read, for as long as it takes: the source must not close the connection.
         await greeted.session.query(f"SET SESSION net_write_timeout = {_MOST_SECONDS}")
         await dump.start()

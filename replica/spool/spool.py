@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 
-from protocol.constants import BINLOG_MAGIC
+from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE
 from protocol.errors import CheckpointError, SourceChangedError
 from protocol.position import file_number
 from protocol.records import record, replace
@@ -224,6 +224,19 @@ class Spool:
         self._file.truncate()
         self._written = self._marked = size
         self._synced = 0
+
+    @_exclusive
+    def last_event(self) -> tuple[str, int, bytes]:
+        """File, position and bytes of the last event; no bytes if the segment has none. After ``keep``."""
+        segment = self.segments[-1]
+        with open(segment.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            begin, end = segment.head, segment.head
+            while end < self._written:
+                begin, end = (
+                    end,
+                    end + max(int.from_bytes(data[end + 9 : end + 13], "little"), EVENT_HEADER_SIZE),
+                )
+            return segment.file, segment.position + begin - segment.head, data[begin:end]
 
     @_exclusive
     def clear(self) -> None:

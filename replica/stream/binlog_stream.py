@@ -412,7 +412,7 @@ class BinlogStream(OneProcess, GroupedStream):
         except ReplicaError:
             dump.session.abort()
             raise
-        self._upkeep.reconnected()
+        self._upkeep.reconnected(broken.identity, dump.source)
         self._use(dump)
 
     def _restart(self, reason: str) -> Event:

@@ -7,13 +7,15 @@ from time import monotonic
 from typing import Final
 
 from protocol.errors import ReplicaError
-from protocol.position import BinlogPosition, Checkpoint
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 
 from ..config.checkpoint import CheckpointKeeper
 from ..config.file_lock import locks_of
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.status import StreamState, StreamStatus, moment
+from ..source.open_dump import Identity
+from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source
 from ..source.session import Session
 from .batch import Account
@@ -39,6 +41,8 @@ class Upkeep:
         self._last_error: ReplicaError | None = None
         self._shown_at = float("-inf")
         self._reconnects = self._bytes_before = 0
+        # A place in the log of the server before this one: the stream's until the first event of this server.
+        self._place_elsewhere = "", 0
         # Since when the user waits for the next batch; and since when nothing has come, with the bytes until then.
         self._waiting: float | None = None
         self._silent_at = 0.0, -1
@@ -81,9 +85,11 @@ class Upkeep:
         """The place after the last transaction that is done; ``is_behind``: as if all events handed out were done."""
         assert source is not None
         progress = self._account.progress_behind() if is_behind else self._account.progress
+        place = progress.file, progress.position
+        if place == self._place_elsewhere:
+            place = "", FIRST_POSITION
         return Checkpoint(
-            progress.file,
-            progress.position,
+            *place,
             None if progress.gtid_set is None else str(progress.gtid_set),
             source.server_uuid,
             source.server_id,
@@ -126,9 +132,11 @@ class Upkeep:
         self._waiting = None
         self._bytes_before += session.bytes_received
 
-    def reconnected(self) -> None:
-        """Count a reconnect."""
+    def reconnected(self, before: Identity, source: Source) -> None:
+        """Count a reconnect to ``source``; the server ``before`` was connected to until then."""
         self._reconnects += 1
+        if not is_same_server(before, source):
+            self._place_elsewhere = self._account.progress.file, self._account.progress.position
 
     def turn(self, state: StreamState, error: ReplicaError | None = None) -> bool:
         """Set the state, and the error that caused it. Returns whether the state is new: then it must be shown."""

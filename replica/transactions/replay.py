@@ -213,6 +213,15 @@ class Replay(ABC):
         """
 
 
+def other_event(file: str, position: int) -> SourceChangedError:
+    """The error for a log that has another event at a place than the one that was read there."""
+    return SourceChangedError(
+        f"another event than before stands at {file}:{position}: the source lost the end of its log in a crash "
+        "(sync_binlog other than 1), or was restored or reset -- transactions read from there on may never have been "
+        "committed: copy the data anew, or start from a position that you know to be good"
+    )
+
+
 class PositionReplay(Replay):
     """Passes over the repeated events of the same log: everything up to the last event that is done.
 
@@ -247,11 +256,7 @@ class PositionReplay(Replay):
             return
         if end.is_open:
             raise CannotResumeError(f"another event than before stands at {end.file}:{end.position}")
-        raise SourceChangedError(
-            f"another event than before stands at {end.file}:{end.position}: the source lost the end of its log in a "
-            "crash (sync_binlog other than 1), or was restored -- transactions read from there on may never have "
-            "been committed: copy the data anew, or start from a position that you know to be good"
-        )
+        raise other_event(end.file, end.position)
 
 
 class RowReplay(Replay):

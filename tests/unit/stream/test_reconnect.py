@@ -101,6 +101,30 @@ async def test_failover_with_events_cut_otherwise(other: list[list[list[int]]]) 
         assert len(begun) == 3, cut
 
 
+async def test_no_checkpoint_says_that_a_place_is_of_another_server() -> None:
+    """Until the first event of the new server the place is one of the server before."""
+    log = gtid_log(*TRANSACTIONS)
+    source = gtid_source(log)
+    source.cuts = [size_of(source, everything()) * 2 // 3]
+    source.on_cut = lambda: fail_over(source, log)
+    places = set()
+
+    def look(*_: object) -> None:
+        found = stream.checkpoint
+        if found is not None:
+            places.add((found.server_uuid, found.file))
+
+    async with serving(source):
+        stream = replica.connect(source.dsn, start=GtidSet(""), reconnect=QUICK, on_status=look)
+        async with stream:
+            rows: list[Event] = []
+            while len(values(rows)) < len(ROWS):
+                rows.append(await anext(stream))
+                look()
+    assert values(rows) == ROWS
+    assert places == {(UUID, ""), (UUID, FILE), (OTHER_UUID, ""), (OTHER_UUID, "other.000007")}
+
+
 async def test_failover_there_and_back_in_one_transaction() -> None:
     log, other = gtid_log([[1, 2], [3], [4, 5], [6]]), gtid_log([[1], [2, 3, 4], [5, 6]])
     servers = iter([(other, OTHER_UUID), (log, UUID), (other, OTHER_UUID)])

@@ -1,0 +1,83 @@
+"""Whether a server still has the log that a place is of. After RESET it writes another one, and gives GTIDs anew.
+
+A GTID set does not tell: a replica that goes on by it misses the new transactions that have GTIDs of the set. What
+stands at the place tells, unless both logs have transactions of the same sizes: the place is in no file, within a
+transaction, or, on MariaDB, behind one that the set lacks.
+"""
+
+import re
+from typing import Final
+
+from protocol.errors import ServerError, SourceChangedError
+from protocol.gtid import AnyGtidSet, MariadbGtidSet
+from protocol.position import BinlogPosition, is_older
+
+from ..sql.quoting import hex_literal, text_literal
+from .server_facts import Source
+from .session import Session, read_value
+
+# ER_ERROR_WHEN_EXECUTING_COMMAND
+_CANNOT_SHOW: Final = 1220
+# Kinds of events that stand within a transaction of a log with GTIDs, as SHOW BINLOG EVENTS names them.
+_INSIDE: Final = re.compile("rows|^(Table_map|Query|Xid|XA_prepare)", re.IGNORECASE)
+
+
+async def check_same_log(
+    place: BinlogPosition, gtid_set: AnyGtidSet, session: Session, source: Source
+) -> None:
+    """Raise ``SourceChangedError`` if the log of this server is not the one that ``place`` and the set are of.
+
+    Nothing is checked if the user may not ask, or the file was purged. The nodes of a Galera cluster may have one
+    server_id, and each has files of its own.
+    """
+    if source.is_relay or (source.is_mariadb and await _is_of_galera(session)):
+        return
+    try:
+        files = {str(row[0]): str(row[1]) for row in await session.query("SHOW BINARY LOGS", 2)}
+    except ServerError:
+        return
+    size = files.get(place.file)
+    if size is None:
+        is_there = not any(is_older(name, place.file) for name in list(files)[-1:])
+    elif place.position > read_value(int, size, "SHOW BINARY LOGS"):
+        is_there = False
+    else:
+        is_there = await _is_between(place, session) and (
+            not source.is_mariadb or await _is_behind_known(place, gtid_set, session)
+        )
+    if not is_there:
+        raise SourceChangedError(
+            f"the log of server {source.server_uuid or source.server_id} is not the one that was read up to {place}: "
+            "it was reset (RESET MASTER, RESET BINARY LOGS AND GTIDS) or restored, and its GTIDs were given anew -- "
+            "copy the data again, or start at a place of the new log"
+        )
+
+
+async def _is_of_galera(session: Session) -> bool:
+    rows = await session.query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
+    return any(row[-1] == "ON" for row in rows)
+
+
+async def _is_between(place: BinlogPosition, session: Session) -> bool:
+    """Whether the place is between two transactions, or the source does not tell."""
+    # Within an event, MySQL shows the next one; 5.6 and MariaDB refuse.
+    sql = f"SHOW BINLOG EVENTS IN {text_literal(place.file)} FROM {place.position} LIMIT 1"
+    try:
+        rows = await session.query(sql, 3)
+    except ServerError as error:
+        return error.code != _CANNOT_SHOW
+    return all(
+        position == str(place.position) and _INSIDE.search(str(kind)) is None for _, position, kind in rows
+    )
+
+
+async def _is_behind_known(place: BinlogPosition, gtid_set: AnyGtidSet, session: Session) -> bool:
+    """Whether the set has all transactions of MariaDB's log before the place.
+
+    It may have more: of a domain that it was ahead in when it was given as a start.
+    """
+    sql = f"SELECT BINLOG_GTID_POS({hex_literal(place.file)}, {place.position})"
+    value, *_ = await session.query_row(sql)
+    if value is None or not isinstance(gtid_set, MariadbGtidSet):
+        return False
+    return read_value(MariadbGtidSet, value, sql) <= gtid_set

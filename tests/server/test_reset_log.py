@@ -1,0 +1,147 @@
+"""A source's log that was reset between two runs, so that its GTIDs are given anew: streams and Spark's intake.
+
+A GTID set alone does not tell: the consumer would go on with the transactions behind those that it has by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import replica as library
+from protocol.errors import SourceChangedError
+from replica.config.options import Options
+from replica.spool.live_log import LiveLog
+from replica.spool.offsets import Offset
+from tests.support.servers import Server
+
+WAIT = 30
+GTIDS = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+
+
+def reset(server: Server) -> None:
+    server.query("RESET BINARY LOGS AND GTIDS" if server.version[:2] == (9, 7) else "RESET MASTER")
+
+
+def fill(server: Server, first: int, count: int, text: str = "x") -> None:
+    for number in range(first, first + count):
+        server.query(f"INSERT INTO w.t VALUES ({number}, '{text}')")
+
+
+def reset_server(server: Server) -> None:
+    """An empty table, and a log that begins with it."""
+    server.query("DROP DATABASE IF EXISTS w")
+    reset(server)
+    server.query("CREATE DATABASE w")
+    server.query("CREATE TABLE w.t (id INT PRIMARY KEY, v VARCHAR(99))")
+
+
+def live(server: Server, folder: Path) -> LiveLog:
+    return LiveLog(Options.build(server.dsn(), {"heartbeat": 1, "tls": "disabled"}), str(folder))
+
+
+def read_to_end(server: Server, folder: Path, start: Offset | None = None) -> Offset:
+    log = live(server, folder)
+    try:
+        log.follow(start or log.find("earliest"), is_new=start is None)
+        log.wait_until(log.end(), WAIT)
+        offset = log.take(None, None, WAIT)
+        log.commit(offset)
+    finally:
+        log.close()
+    return offset
+
+
+@pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8", "mariadb:10.11", "mysql:5.6"])
+async def test_a_stream_from_its_checkpoint(
+    name: str, extra_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    arguments = {"mysql:9.7": GTIDS, "mysql:5.6": (*GTIDS, "--log-slave-updates")}
+    server = extra_server(name, *arguments.get(name, ()))
+    store = library.FileCheckpointStore(tmp_path / "checkpoint")
+    reset_server(server)
+    fill(server, 0, 5)
+
+    async def ids() -> list[int]:
+        found: list[Any] = []
+        async with library.connect(
+            server.dsn(), tls="disabled", start="earliest", stop="now", checkpoints=store
+        ) as stream:
+            async for event in stream:
+                if isinstance(event, library.WriteRowsEvent):
+                    found += [row[0] for row in event.rows]
+        return found
+
+    assert await ids() == [0, 1, 2, 3, 4]
+    # Going on is right, also in the next file, and after the first one was purged.
+    fill(server, 5, 1)
+    server.query("FLUSH LOGS")
+    assert await ids() == [5]
+    fill(server, 6, 1)
+    assert await ids() == [6]
+    # The place is in no file any more.
+    reset_server(server)
+    fill(server, 10, 30)
+    with pytest.raises(SourceChangedError, match=r"is not the one that was read up to .*copy the data again"):
+        await ids()
+    # The place is within an event.
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "checkpoint.schemas").unlink()
+    assert len(await ids()) == 30
+    reset_server(server)
+    fill(server, 10, 50, "longer")
+    with pytest.raises(SourceChangedError, match="is not the one"):
+        await ids()
+
+
+@pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8"])
+def test_spark_goes_on(name: str, extra_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = extra_server(name, *(GTIDS if name == "mysql:9.7" else ()))
+    reset_server(server)
+    fill(server, 10, 5)
+    offset = read_to_end(server, tmp_path / "spool")
+    for again in range(2):
+        # With and without what the spool has of the last event.
+        fill(server, 15 + again, 1)
+        after = read_to_end(server, tmp_path / ("spool" if again else "other"), offset)
+        assert after.key > offset.key
+    # Events of the same sizes: the spool has the event before the offset, and the source another one there.
+    reset_server(server)
+    fill(server, 20, 30)
+    with pytest.raises(SourceChangedError, match="another event than before stands at"):
+        read_to_end(server, tmp_path / "spool", after)
+    # The place is in no file any more.
+    reset_server(server)
+    server.query("FLUSH BINARY LOGS")
+    fill(server, 0, 5)
+    offset = read_to_end(server, tmp_path / "third")
+    reset_server(server)
+    fill(server, 10, 30)
+    for folder in ("third", "fourth"):
+        with pytest.raises(SourceChangedError, match="is not the one that was read up to"):
+            read_to_end(server, tmp_path / folder, offset)
+
+
+def test_spark_by_positions(extra_server: Callable[..., Server], tmp_path: Path) -> None:
+    """Without GTIDs a log that lost its end is found by the last event, another server by its server_uuid."""
+    server = extra_server("mysql:9.7", *NO_GTIDS)
+    reset_server(server)
+    fill(server, 0, 5)
+    offset = read_to_end(server, tmp_path / "spool")
+    assert offset.gtid_set is None
+    fill(server, 5, 1)
+    offset = read_to_end(server, tmp_path / "spool", offset)
+    reset_server(server)
+    fill(server, 10, 30)
+    with pytest.raises(SourceChangedError, match="another event than before stands at"):
+        read_to_end(server, tmp_path / "spool", offset)
+    other = replace(offset, server_uuid="11111111-2222-3333-4444-555555555555")
+    with pytest.raises(SourceChangedError, match="a position in the log of 11111111-"):
+        read_to_end(server, tmp_path / "other", other)
