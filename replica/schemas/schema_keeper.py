@@ -37,6 +37,7 @@ from ..source.resolve_start import is_same_server
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
+from ..source.table_names import hides_columns
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .catalog import Catalog, Unknown
@@ -274,7 +275,8 @@ class SchemaKeeper:
         named = self.tracker.named(event)
         if named is None and self._options.on_schema_mismatch == "error":
             later = [changed for changed in history.places_of(name) if place < changed]
-            raise _mismatch(event, (history.shape_at(name, place), before), later)
+            hides = await hides_columns(session, *name)
+            raise _mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
         return named
 
     def _begins(self, place: BinlogPosition) -> list[BinlogPosition]:
@@ -361,7 +363,7 @@ async def _before(
 
 
 def _mismatch(
-    event: TableMapEvent, states: tuple[State, ...], later: list[BinlogPosition]
+    event: TableMapEvent, states: tuple[State, ...], later: list[BinlogPosition], *, hides_columns: bool
 ) -> SchemaMismatchError:
     """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
     reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
@@ -370,11 +372,12 @@ def _mismatch(
         reasons.append(
             f"the statement that ends at {later[0]} changes the table and does not say what it was"
         )
-    has_fewer = any(
-        isinstance(state, Shape) and len(state.columns) < len(event.table.columns) for state in states
-    )
-    if has_fewer or any(isinstance(state, Unknown) for state in states):
+    if hides_columns:
         reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")
+    elif not later and not any(isinstance(state, Unknown) for state in states):
+        reasons.append(
+            "a statement that the log lacks has changed the table (sql_log_bin=0, a filter of the log)"
+        )
     why = "; ".join(dict.fromkeys(filter(None, reasons)))
     return SchemaMismatchError(
         f"{event.table} at {event.file}:{event.position}: its columns there are not known "

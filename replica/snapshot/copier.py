@@ -31,7 +31,7 @@ from .read_plan import ReadPlan
 from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
-from .table_list import key_columns_of, name_tables, read_plans
+from .table_list import NO_TABLE, key_columns_of, name_tables, read_plans
 from .transaction_touches import TableId
 from .window import Step, Window
 
@@ -43,7 +43,6 @@ _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
 _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
 _MET_WRITERS: Final = frozenset({1205, 1213})
-_NO_TABLE: Final = frozenset({1146, 1049, 1051})
 # No such column or key: the table was changed after its plan was read, or a condition of the user names it.
 _OTHER_COLUMNS: Final = frozenset({1054, 1176})
 _TARGET_BYTES: Final = 4 << 20
@@ -198,7 +197,7 @@ class Copier:
         ):
             self._plans.pop(table, None)
             await asyncio.sleep(_PAUSES[0])
-        elif isinstance(error, ServerError) and error.code in _NO_TABLE:
+        elif isinstance(error, ServerError) and error.code in NO_TABLE:
             self._copy.drop(table)
         elif isinstance(error, ConnectionLostError) or (
             isinstance(error, ServerError) and is_passing_refusal(error)

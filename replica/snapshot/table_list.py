@@ -1,7 +1,7 @@
 """Finds the tables to copy on the source, with their columns and keys: asks information_schema."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from protocol.binlog.decoder import WantsTable
@@ -9,11 +9,13 @@ from protocol.errors import ConfigurationError, PrivilegeError, ServerError
 from protocol.records import record, replace
 
 from ..config.options import Options
+from ..config.reconnect import is_passing_refusal
 from ..config.table_filter import table_filter
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
+from ..source.table_names import DENIED
 from ..sql.quoting import first_names, identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
@@ -27,8 +29,8 @@ _TABLES: Final = (
 )
 #: The engine whose read views a chunk needs.
 _ENGINES: Final = frozenset({"innodb", "rocksdb"})
-# ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
-_DENIED: Final = frozenset({1142, 1143})
+#: ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR, ER_BAD_TABLE_ERROR
+NO_TABLE: Final = frozenset({1146, 1049, 1051})
 
 
 @record(slots=True, frozen=True)
@@ -103,6 +105,27 @@ async def check_found(
         )
 
 
+async def check_conditions(
+    session: Session, tables: Iterable[TableId], conditions: Mapping[str, str]
+) -> None:
+    """Raise ``ConfigurationError`` for a condition of ``snapshot_where`` that the source refuses."""
+    for schema, name in tables:
+        condition = conditions.get(f"{schema}.{name}")
+        # Alone, too: one that ends the brackets would select rows of other chunks.
+        for text in () if condition is None else (f"({condition})", condition):
+            try:
+                await session.query(
+                    f"SELECT 1 FROM {identifier(schema)}.{identifier(name)} WHERE {text}\nLIMIT 0"
+                )
+            except ServerError as error:
+                if is_passing_refusal(error) or error.code in NO_TABLE:
+                    break
+                why = " ".join(error.message.split())
+                raise ConfigurationError(
+                    f"snapshot_where: {schema}.{name}: the source refuses {condition!r}: {why}"
+                ) from error
+
+
 async def _may_select(session: Session) -> bool:
     """Whether the user has SELECT on anything; True where a role may have it, whose privileges are not listed."""
     grants = [
@@ -156,7 +179,7 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
     try:
         await session.query(f"SELECT {', '.join(columns)} FROM {', '.join(names)} LIMIT 0")
     except ServerError as error:
-        if error.code not in _DENIED or len(tables) > 1:
+        if error.code not in DENIED or len(tables) > 1:
             raise
         name = ".".join(tables[0])
         remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"

@@ -1,10 +1,11 @@
-"""Lists the tables of a source that the user may see, over a connection of its own. Knows no columns."""
+"""Which tables of a source the user may see, and whether all of their columns. Knows no columns."""
 
 from typing import Final
 
 from protocol.errors import ServerError
 
 from ..config.options import Options
+from ..sql.quoting import identifier
 from .hosts import first_host
 from .session import Session
 
@@ -12,6 +13,18 @@ _TABLES: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN "
     "('information_schema', 'performance_schema')"
 )
+
+#: ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
+DENIED: Final = frozenset({1142, 1143})
+
+
+async def hides_columns(session: Session, schema: str, table: str) -> bool:
+    """Whether the user may not read all columns of a table: information_schema does not show these."""
+    try:
+        await session.query(f"SELECT * FROM {identifier(schema)}.{identifier(table)} LIMIT 0")
+    except ServerError as error:
+        return error.code in DENIED
+    return False
 
 
 async def visible_tables(options: Options) -> list[tuple[str, str]]:

@@ -96,7 +96,14 @@ class StreamCopy:
             return
         from ..snapshot.copy_state import CopyState
         from ..snapshot.source_marks import high_mark
-        from ..snapshot.table_list import check_found, check_tables, key_columns_of, list_tables, read_plans
+        from ..snapshot.table_list import (
+            check_conditions,
+            check_found,
+            check_tables,
+            key_columns_of,
+            list_tables,
+            read_plans,
+        )
 
         self._check()
         # Every chunk reads it: a user without the privilege learns that before any work is done.
@@ -107,6 +114,7 @@ class StreamCopy:
         if state is None:
             check_tables(listed.values())
             await check_found(session, self._options.tables, listed, self._options.snapshot_where)
+        await check_conditions(session, listed, self._options.snapshot_where)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ServerError
+from protocol.errors import ConfigurationError
 from tests.server.support.streams import SECONDS, begin_log, stream_of
 from tests.support.servers import Server
 
@@ -104,5 +104,5 @@ async def test_large_rows_of_several_tables(server: Server, schema: str) -> None
 
 async def test_a_condition_that_names_no_column_is_an_error(server: Server, schema: str) -> None:
     make_tables(server, schema, range(3))
-    with pytest.raises(ServerError, match="nope"):
+    with pytest.raises(ConfigurationError, match="nope"):
         await copied(server, schema, snapshot_where={f"{schema}.t001": "nope > 1"})

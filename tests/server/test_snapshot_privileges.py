@@ -154,6 +154,17 @@ async def test_a_user_without_select_is_refused(server: Server, schema: str) -> 
                     pass
 
 
+@pytest.mark.parametrize("condition", ["nope = 3", "id = = 3", "id = 3) OR (1 = 1", "id = 3 -- but", ""])
+async def test_a_condition_that_the_source_refuses(server: Server, schema: str, condition: str) -> None:
+    """The error names the option, as the statement has more than what the user wrote."""
+    make_table(server, schema, "t", 1)
+    options: dict[str, Any] = {"start": "snapshot", "tables": f"{schema}.*"}
+    where = {f"{schema}.t": condition}
+    with pytest.raises(ConfigurationError, match=rf"^snapshot_where: {schema}\.t: the source refuses '"):
+        async with stream_of(server, snapshot_where=where, **options):
+            pass
+
+
 async def test_a_condition_on_a_table_that_is_not_copied_is_refused(server: Server, schema: str) -> None:
     """All rows of the table that was meant would be copied."""
     make_table(server, schema, "t", 1)

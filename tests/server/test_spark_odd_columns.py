@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
+from protocol.errors import ConfigurationError
+from replica.config.options import Options
 from replica.spark.jobs import history, job_state, mirror
+from replica.spark.jobs.copy_plan import make_plan
 from tests.server.support.copied_jobs import CopiedJob
+from tests.server.support.streams import PASSWORD, user_of
 from tests.spark.conftest import spark  # noqa: F401 -- the one session of the test run
 from tests.spark.support.kept_tables import rows_of
 from tests.support.servers import Server
@@ -28,6 +33,23 @@ pytestmark = pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 def shop(server: Server) -> Iterator[str]:
     with server.fresh_schema() as schema:
         yield schema
+
+
+def test_a_table_of_which_the_user_reads_some_columns_is_refused(server: Server, shop: str) -> None:
+    """The others are copied, and the message says what to grant: it was a refused SHOW CREATE TABLE."""
+    server.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, n INT, secret INT)")
+    server.query(f"CREATE TABLE {shop}.plain (id INT PRIMARY KEY)")
+    with user_of(server, "REPLICATION SLAVE, REPLICATION CLIENT") as user:
+        server.query(f"GRANT SELECT (id, n) ON {shop}.t TO '{user}'@'%'")
+        options = Options.build(server.dsn(user, PASSWORD), {"tls": "disabled", "tables": f"{shop}.*"})
+        with pytest.raises(
+            ConfigurationError, match=rf"^{shop}\.t: .*: GRANT SELECT ON {shop}\.t, or exclude"
+        ):
+            asyncio.run(make_plan(options, lambda name: name.startswith(f"{shop}."), 2))
+        server.query(f"GRANT SELECT ON {shop}.plain TO '{user}'@'%'")
+        plan = asyncio.run(make_plan(options, lambda name: name.startswith(f"{shop}."), 2))
+    assert list(plan.tables) == [f"{shop}.plain"]
+    assert list(plan.refused) == [f"{shop}.t"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
+from protocol.errors import CheckpointError, ConfigurationError, PrivilegeError, SchemaMismatchError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import field, record
@@ -29,7 +29,7 @@ from ...snapshot.chunk_reader import prepare_session
 from ...snapshot.key_splits import key_ranges
 from ...snapshot.read_plan import ReadPlan
 from ...snapshot.row_keys import KeyRange
-from ...snapshot.table_list import Listed, check_found, list_tables, read_plans
+from ...snapshot.table_list import Listed, check_found, list_tables, name_tables, read_plans
 from ...source.dump import Greeted
 from ...source.resolve_start import log_end
 from ...source.session import Session
@@ -168,23 +168,25 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         plans = await read_plans(session, source, [one.identity for one in listed], options)
         refused = _refused(listed, plans)
         listed = [one for one in listed if table_text(*one.identity) not in refused]
-        if refused and not listed:
-            raise ConfigurationError("; ".join(refused.values()))
         sizes = {
             (str(schema), str(name)): int(str(size or 0))
             for schema, name, size in await session.query(_SIZES)
         }
-        tables = {
-            table_text(*one.identity): await _table(
-                session, plans[one.identity], sizes.get(one.identity, 0), one.estimate, least
-            )
-            for one in listed
-        }
+        tables = dict[str, CopiedTable]()
+        for one in listed:
+            name, size = table_text(*one.identity), sizes.get(one.identity, 0)
+            try:
+                await name_tables(session, [one.identity], options)
+                tables[name] = await _table(session, plans[one.identity], size, one.estimate, least)
+            except PrivilegeError as error:
+                refused[name] = f"{name}: {error.message}: GRANT SELECT ON {name}, or exclude the table"
+        if refused and not tables:
+            raise ConfigurationError("; ".join(refused.values()))
         begins = {"": str(reading.place)}
         for logged in await reader.statements(_place(offset), reading.place):
             touched = touched_by([logged.statement])
-            for name in touched.among(TableName(*one.identity) for one in listed):
-                begins[table_text(*name)] = str(logged.end)
+            for table in touched.among(TableName(*one.identity) for one in listed):
+                begins[table_text(*table)] = str(logged.end)
     finally:
         await session.aclose()
     return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables, refused)
