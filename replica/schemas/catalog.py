@@ -122,6 +122,8 @@ class Catalog:
         self._shared = Shared()
         self._tables: dict[TableName, Shape | Unknown | Listed] = {}
         self._schemas: dict[str, str | None] = dict(schemas or {})
+        #: Tables that are what a RENAME TABLE made them. MariaDB logs that of temporary tables, too.
+        self.renamed: set[TableName] = set()
         for table, shape in (tables or {}).items():
             self.set(table, shape)
 
@@ -147,6 +149,7 @@ class Catalog:
 
     def set(self, table: TableName, shape: Shape | Unknown | None) -> None:
         """Put a table in, or take it out."""
+        self.renamed.discard(table)
         if shape is None:
             self._tables.pop(table, None)
         else:
@@ -234,13 +237,17 @@ class _Step:
     # Tables.
 
     def create_table(self, read: ddl.CreateTable) -> None:
-        if read.is_conditional and not read.is_replaced and self._get(read.table) is not None:
+        is_there = read.is_conditional and not read.is_replaced and self._get(read.table) is not None
+        if is_there and not (self._dialect.is_mariadb and read.table in self._catalog.renamed):
             return
         if read.like is None:
             charset = self._schema_charset(read.table.schema)
             shape = self._made(lambda: created_shape(read, charset, self._dialect))
         else:
             shape = self._like(read.like)
+        if is_there and shape != self._get(read.table):
+            # It was a table, which stays as it is; or a temporary one, and this makes a table.
+            shape = self._unknown("a temporary table may have been renamed to it before")
         self._set(read.table, shape)
 
     def _like(self, table: TableName) -> Shape | Unknown:
@@ -279,6 +286,7 @@ class _Step:
         shape = self._get(old)
         self._set(old, None)
         self._set(new, shape or self._unknown(f"the columns of {old} are not known"))
+        self._catalog.renamed.add(new)
         origin = self._origins.pop(old, old)
         self._renames[origin] = new
         self._origins[new] = origin

@@ -114,6 +114,17 @@ class SchemaHistory:
         for table, timeline in self._timelines.items():
             for place in timeline.changes:
                 self._changed.setdefault(place, {})[table] = None
+        self.catalog.renamed.update(self._renamed())
+
+    def _renamed(self) -> Iterator[TableName]:
+        """Tables whose last statement was a RENAME TABLE: it made them, and ended another one."""
+        for place, tables in self._changed.items():
+            changes = {table: self._timelines[table].change_at(place) for table in tables if len(tables) > 1}
+            if any(change is not None and change[1] is None for change in changes.values()):
+                for table, change in changes.items():
+                    is_last = self._timelines[table].changes[-1] == place
+                    if is_last and change is not None and change[0] is None and change[1] is not None:
+                        yield table
 
     @property
     def begin(self) -> BinlogPosition:

@@ -177,6 +177,30 @@ def test_mariadb_logs_that_a_temporary_table_is_renamed(statement: str, expected
     assert tables(catalog) == expected
 
 
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (["CREATE TABLE IF NOT EXISTS u (b INT)"], "unknown"),
+        (["CREATE TABLE IF NOT EXISTS u (a INT)"], "a"),
+        (["CREATE OR REPLACE TABLE u (b INT)"], "b"),
+        # A temporary table's own statements are not logged: this one is about a table.
+        (["ALTER TABLE u ADD c INT", "CREATE TABLE IF NOT EXISTS u (b INT)"], "a c"),
+        (["RENAME TABLE u TO w", "CREATE TABLE IF NOT EXISTS u (b INT)"], "b"),
+    ],
+)
+def test_mariadb_logs_that_a_temporary_table_gets_a_free_name(statements: list[str], expected: str) -> None:
+    """A table that is made of that name later had the columns of the other table until the log's end."""
+    catalog = catalog_of("CREATE TABLE t (a INT)", "RENAME TABLE t TO u", *statements, dialect=MARIADB)
+    assert tables(catalog)["shop.u"] == expected
+
+
+def test_mysql_logs_no_renames_of_temporary_tables() -> None:
+    catalog = catalog_of(
+        "CREATE TABLE t (a INT)", "RENAME TABLE t TO u", "CREATE TABLE IF NOT EXISTS u (b INT)"
+    )
+    assert tables(catalog) == {"shop.u": "a"}
+
+
 def test_the_reason_names_the_statement_that_lost_the_trail() -> None:
     catalog = catalog_of("CREATE TABLE t (a INT)", "ALTER TABLE t FROBNICATE", "ALTER TABLE t ADD b INT")
     assert catalog.get(T) == Unknown("unknown clause at 'FROBNICATE': ALTER TABLE t FROBNICATE")

@@ -247,3 +247,17 @@ def _random_shape(rng: random.Random) -> Shape:
     )
     keys = tuple(Key(column.name, "index", ((column.name, 0),)) for column in columns[:3])
     return Shape(columns, Key("PRIMARY", "primary", ((columns[0].name, 0),)), keys, "utf8mb4", "innodb")
+
+
+def test_a_renamed_table_is_told_from_others_after_a_restart() -> None:
+    """MariaDB may have renamed a temporary table: CREATE TABLE IF NOT EXISTS then makes one of that name."""
+    again = SchemaHistory.from_lines(
+        history_of(
+            ("1:100", "CREATE TABLE t (a INT)"),
+            ("1:200", "CREATE TABLE v (a INT)"),
+            ("1:300", "RENAME TABLE t TO u"),
+            ("1:400", "RENAME TABLE v TO w"),
+            ("1:500", "ALTER TABLE w ADD b INT"),
+        ).to_lines()
+    )
+    assert again.catalog.renamed == {TableName("shop", "u")}
