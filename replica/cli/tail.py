@@ -14,7 +14,6 @@ from protocol.binlog.events import Event, RowsEvent, TableMapEvent
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
 
-from ..config.table_filter import table_filter, unmatched_text
 from ..render.sql_lines import SqlRenderer
 from .arguments import (
     DSN_HELP,
@@ -109,9 +108,7 @@ def _run(options: Namespace, console: Console) -> int:
 
     async def follow() -> None:
         async with serving_metrics(options.metrics, report, console):
-            await _follow(
-                stream, renderer, noting_statements(renderer, options, console.note), console, wanted
-            )
+            await _follow(stream, renderer, noting_statements(renderer, options, console.note), console)
 
     try:
         follow_until_stopped(stream, follow)
@@ -182,31 +179,15 @@ def _store(path: str, console: Console) -> "FileCheckpointStore":
     return Store(path)
 
 
-async def _warn_of_unmatched(options: "Options", console: Console) -> None:
-    """Warn of patterns that match none of the source's tables, as far as the user may see them."""
-    from ..source.table_names import visible_tables
-
-    wants_table = table_filter(options.tables)
-    if wants_table is None:
-        return
-    for schema, table in (tables := await visible_tables(options)):
-        wants_table(schema, table)
-    for pattern, nearest in wants_table.unmatched() if tables else ():
-        text = unmatched_text(pattern, nearest, f"{options.address} that {options.user} may see")
-        console.note(f"warning: {text}")
-
-
 async def _follow(
     stream: "BinlogStream",
     renderer: Renderer,
     render: Callable[[bytes, int, Event], None],
     console: Console,
-    options: "Options",
 ) -> None:
     """Write the stream's events until it ends."""
     async with stream:
         console.note(f"following {stream.status.address} ({stream.server_version}); Ctrl-C stops")
-        await _warn_of_unmatched(options, console)
         if isinstance(renderer, SqlRenderer) and stream.server_version is not None:
             renderer.follow(stream.server_version)
         flush = console.output.flush

@@ -29,15 +29,16 @@ from ..config.checkpoint import FileCheckpointStore, settled
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
+from ..config.unmatched_patterns import warn_of_unknown
 from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
+from ..source.hidden_from_user import hides_columns
 from ..source.log_scan import LogScan
 from ..source.open_dump import FirstOpening, Identity
 from ..source.resolve_start import is_same_server
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
-from ..source.table_names import hides_columns
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .catalog import Catalog, Unknown
@@ -115,6 +116,10 @@ class SchemaKeeper:
         else:
             self.tracker.use(self._traits, await self._read_all(reader))
         await self.save()
+        known = self.tracker.history
+        if known is not None and self._options.start != "snapshot":
+            # A copy refuses them.
+            warn_of_unknown(self._options, known.catalog.listed)
         if history is not None:
             self._added = sum(len(timeline) - 1 for timeline in history.tables.values())
 

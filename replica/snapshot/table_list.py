@@ -13,9 +13,9 @@ from ..config.reconnect import is_passing_refusal
 from ..config.table_filter import table_filter
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
+from ..source.hidden_from_user import DENIED
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
-from ..source.table_names import DENIED
 from ..sql.quoting import first_names, identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan

@@ -21,6 +21,7 @@ from ..config.log_facts import log_facts
 from ..config.one_process import OneProcess
 from ..config.options import Options
 from ..config.status import StreamState, StreamStatus
+from ..config.unmatched_patterns import warn_of_unmatched
 from ..schemas.schema_keeper import SchemaKeeper
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first
@@ -37,7 +38,6 @@ from .one_loop import OneLoop
 from .stream_copy import StreamCopy
 from .stream_state import Upkeep
 from .transaction_groups import StreamPlace
-from .unmatched_patterns import warn_of_unmatched
 
 _LOGGER: Final = logging.getLogger(__name__)
 # After so many seconds without a byte the log seems to be at its end.

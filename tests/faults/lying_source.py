@@ -19,10 +19,8 @@ import replica
 from protocol.constants import EventType
 from protocol.conversation.messages import Err
 from protocol.errors import ReplicaError
-from replica.config.options import Options
 from replica.doctor import examine
 from replica.relay import BinlogRelay
-from replica.source.table_names import visible_tables
 from tests.support.limited_steps import Step
 from tests.support.log_builder import LogBuilder
 from tests.support.raw_events import raw_event, rotate
@@ -249,10 +247,6 @@ async def _doctor(source: SocketSource, rng: random.Random) -> None:
         repr(finding)
 
 
-async def _tables(source: SocketSource, rng: random.Random) -> None:
-    await visible_tables(Options.build(source.dsn, {"connect_timeout": 0.3}))
-
-
 _CONSUMERS: tuple[Callable[[SocketSource, random.Random], Any], ...] = (
     _stream,
     _stream,
@@ -260,7 +254,6 @@ _CONSUMERS: tuple[Callable[[SocketSource, random.Random], Any], ...] = (
     _columns,
     _relay,
     _doctor,
-    _tables,
 )
 
 

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import WriterCommitMessage
 
 from protocol.errors import CheckpointError, ConfigurationError
-from replica.spark.jobs import changelog, delta_append
+from replica.spark.jobs import changelog, delta_append, mirror
 from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, note_layout, partitions_of
 from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
 from replica.spark.jobs.file_sink import check_file_sink
@@ -30,7 +30,7 @@ from replica.spark.jobs.parquet_append import create
 from replica.spark.jobs.partitioned_files import split
 from replica.spark.jobs.spark_session import state_of
 from tests.spark.support.generated_log import write_generated
-from tests.support.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder, numbered_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -276,3 +276,11 @@ def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
         second.commit(second_messages)
     assert numbers() == [1, 3]
     assert committed(target, "query") == 1
+
+
+def test_a_mirror_of_files_without_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A misspelt table gave an empty target. Of a live source, that may be made later, a warning tells it."""
+    (tmp_path / "binlog.000001").write_bytes(numbered_log().data)
+    source = {"path": str(tmp_path / "binlog.000001"), "includeTables": "s.order"}
+    with pytest.raises(ConfigurationError, match=r"^tables: no table of the files matches s\.order: "):
+        mirror.load(spark, source, str(tmp_path / "mirror"))

@@ -226,6 +226,12 @@ class TableJob:
                 keeper.run(_FILES_QUERY, number, partial(list, share), spark)
             keeper.coming = frozenset()
             keeper.merge_waiting(is_end=True)
+        found = job_state.peek(target, kept.storage)
+        if found is None or not (found[0].tables or found[0].parked or found[0].absent):
+            wanted = ", ".join(parsed.settings.tables)
+            raise ConfigurationError(
+                f"tables: no table of the files matches {wanted}: {target} has no tables"
+            )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add SOURCE, TARGET and the other arguments."""

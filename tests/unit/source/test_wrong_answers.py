@@ -16,7 +16,6 @@ from replica.source.hosts import first_host
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import ask, executed_gtids, log_status, owned_gtids, purged_gtids
 from replica.source.session import Session
-from replica.source.table_names import visible_tables
 from replica.transactions.boundary import Progress
 from tests.support.socket_source import MYSQL_VARIABLES, Rows, SocketSource, serving
 
@@ -69,12 +68,6 @@ async def test_further_columns_are_left_out() -> None:
         session = await Session.open(Options.build(source.dsn, {}))
         assert (await ask(session)).server_id == 97
         await session.aclose()
-
-
-async def test_lists_of_tables_with_too_few_columns() -> None:
-    async with serving(SocketSource(answers={"SELECT TABLE_SCHEMA": [("shop",)]})) as source:
-        with pytest.raises(ProtocolError, match="1 columns answer"):
-            await visible_tables(Options.build(source.dsn, {}))
 
 
 async def test_a_source_that_has_every_file(monkeypatch: pytest.MonkeyPatch) -> None:

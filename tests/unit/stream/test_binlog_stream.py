@@ -412,3 +412,19 @@ async def test_a_failing_handler_ends_the_run_and_the_checkpoint_stays() -> None
             await stream.run()
         assert stream.position == end_of_first
         await source.until_closed()
+
+
+async def test_a_pattern_without_a_table_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that follows has no end, at which it would be told; the table may be made later, so it goes on."""
+    log = transaction(Log(), 1)
+    with caplog.at_level(logging.WARNING, "replica"):
+        async with serving(SocketSource(log.raw, columns=[INT_COLUMN])) as source:
+            events = await collect(source, 1, events=RowsEvent, tables=["s.t", "s.order", "sys.x", "s.tt"])
+    assert values(events) == [1]
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.split(" -- ")[0].partition("127.0.0.1")[0] for text in told] == [
+        "tables: 's.order' matches no table of ",
+        "tables: 's.tt' matches no table of ",
+    ]
+    assert told[1].endswith("that repl may see")
+    assert {record.event for record in caplog.records} == {"pattern-unmatched"}  # type: ignore[attr-defined]
