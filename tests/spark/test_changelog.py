@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -21,14 +20,12 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import WriterCommitMessage
 
-from protocol.errors import CheckpointError, ConfigurationError
+from protocol.errors import ConfigurationError
 from replica.spark.jobs import changelog, delta_append, mirror
 from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, note_layout, partitions_of
 from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
-from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.parquet_append import create
 from replica.spark.jobs.partitioned_files import split
-from replica.spark.jobs.spark_session import state_of
 from tests.spark.support.generated_log import write_generated
 from tests.support.log_builder import LogBuilder, numbered_log
 
@@ -215,34 +212,6 @@ def test_what_a_changelog_is_not(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         changelog.start(spark, source, str(tmp_path / "t"), format=format)
-
-
-@pytest.mark.parametrize(
-    ("files", "commits", "is_right"),
-    [
-        ([], [], True),
-        (["0"], [], True),
-        (["0", ".0.crc"], ["0"], True),
-        (["9.compact", "10", "11"], ["10", ".10.crc"], True),
-        (["9.compact"], [], False),
-        ([], ["0"], False),
-        (["3"], ["4"], False),
-        (["5"], ["3"], False),
-    ],
-)
-def test_files_and_state_that_are_not_of_each_other(
-    tmp_path: Path, files: list[str], commits: list[str], is_right: bool
-) -> None:
-    state = state_of(str(tmp_path / "t"))
-    for folder, names in (
-        (tmp_path / "t" / "_spark_metadata", files),
-        (Path(state.checkpoint) / "commits", commits),
-    ):
-        folder.mkdir(parents=True)
-        for name in names:
-            (folder / name).touch()
-    with contextlib.nullcontext() if is_right else pytest.raises(CheckpointError, match="delete both"):
-        check_file_sink(f"file:{tmp_path}/t", state)
 
 
 def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ table has a log of its own for any reader. Parquet on ``s3://`` is written witho
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -76,7 +77,8 @@ def start(
     ``layout`` is ``shared`` (default of a new target) or ``tables``: see ``changelog_layout``.
 
     Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. Raises
-    ``CheckpointError`` if the state belongs to another target; for a Delta table the query itself raises it.
+    ``CheckpointError`` if the state belongs to another target, or is an older copy; for a Delta table that belongs to
+    another query, the query itself raises it.
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target, source=source)
@@ -88,8 +90,11 @@ def start(
 
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
-        from replica.spark.jobs.delta_append import AppendToDelta
+        from replica.spark.jobs.checkpoints import check_query
+        from replica.spark.jobs.delta_append import AppendToDelta, committed
 
+        done = partial(committed, target, storage=storage)
+        check_query(state.checkpoint, target, done, storage, skips_empty=True)
         note_layout(target, partitions, storage)
         each = AppendToDelta(target, partitions, state.checkpoint, storage, schema)
         writer = frame.writeStream.foreachBatch(each)

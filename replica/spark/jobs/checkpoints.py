@@ -1,13 +1,19 @@
-"""What Spark's checkpoint of a streaming query says of the log: where its micro-batches end.
+"""What Spark's checkpoint of a streaming query says: where its micro-batches end, and which ones a target may have.
 
+checkpoint/metadata     the id of the query
 checkpoint/offsets/N    written before micro-batch N runs: its last line is the offset at which it ends
 checkpoint/commits/N    written when it is done
+
+A target takes a micro-batch that it has for done. Behind an older copy of the checkpoint, the same numbers would
+stand for other ranges of the log, whose rows would be missing. ``check_place`` finds that out before a query begins.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.offsets import Offset
 from ...spool.storage import system_of
@@ -16,9 +22,60 @@ from .spark_session import local_path
 
 def last_batch(checkpoint: str, storage: Mapping[str, str]) -> int | None:
     """The number of the last micro-batch that is done; None if there is none."""
-    system, root = _folder(checkpoint, storage)
-    files = system.get_file_info(FileSelector(f"{root}/commits", allow_not_found=True))
-    return max((int(file.base_name) for file in files if file.base_name.isdecimal()), default=None)
+    number = last_number(f"{checkpoint}/commits", storage)
+    return None if number < 0 else number
+
+
+def last_number(folder: str, storage: Mapping[str, str]) -> int:
+    """The number of the last micro-batch in a metadata log of Spark; -1 if there is none."""
+    system, path = _folder(folder, storage)
+    found = system.get_file_info(FileSelector(path, allow_not_found=True))
+    numbers = [info.base_name.removesuffix(".compact") for info in found]
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+
+def query_of(checkpoint: str, storage: Mapping[str, str]) -> str:
+    """The id of the query. Raises ``CheckpointError`` if it has not begun, or cannot be read here."""
+    try:
+        system, root = _folder(checkpoint, storage)
+        with system.open_input_stream(f"{root}/metadata") as file:
+            return str(json.loads(file.read())["id"])
+    except (ConfigurationError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{checkpoint}/metadata: {error}") from error
+
+
+def check_query(
+    checkpoint: str,
+    target: str,
+    written: Callable[[str], int | None],
+    storage: Mapping[str, str],
+    **more: bool,
+) -> None:
+    """``check_place`` if the checkpoint has a query of which the target has micro-batches."""
+    try:
+        query = query_of(checkpoint, storage)
+    except CheckpointError:
+        return
+    if (number := written(query)) is not None:
+        check_place(checkpoint, target, number, storage, **more)
+
+
+def check_place(
+    checkpoint: str, target: str, written: int, storage: Mapping[str, str], *, skips_empty: bool = False
+) -> None:
+    """Raises ``CheckpointError`` unless the target, which has the micro-batches up to ``written``, is at this place.
+
+    If a query was killed between writing and committing, the target is one ahead. ``skips_empty``: it may lack last
+    ones, which had no rows.
+    """
+    begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
+    if written <= begun and (written in (done, done + 1) or (skips_empty and written < done)):
+        return
+    raise CheckpointError(
+        f"{target} has the micro-batches up to {written}, but the state in {checkpoint} belongs to a query that has "
+        f"committed those up to {done}, or one of the two is an older copy -- give the state of this target as it is "
+        "now, or delete both to begin anew"
+    )
 
 
 def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, LocalFileSystem
 
 import replica.spark
-from protocol.errors import CheckpointError, ConfigurationError
+from protocol.errors import ConfigurationError
 
-from ...spool.storage import NO_STORAGE, file_system
+from ...spool.storage import NO_STORAGE
+from .checkpoints import check_place, last_number
 from .spark_session import State, is_connect, local_path
 
 if TYPE_CHECKING:
@@ -31,15 +31,7 @@ SINK_LOG: Final = "_spark_metadata"
 
 def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
     """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``."""
-    written = _last_batch(f"{target}/{SINK_LOG}", storage)
-    committed = _last_batch(f"{state.checkpoint}/commits", storage)
-    # If a query was killed between writing and committing, the sink is one ahead.
-    if written not in (committed, committed + 1):
-        raise CheckpointError(
-            f"{target} has the micro-batches up to {written}, but the state in {state.checkpoint} belongs to a query "
-            f"that has committed those up to {committed} -- give the state of these files, or delete both to begin "
-            "anew"
-        )
+    check_place(state.checkpoint, target, last_number(f"{target}/{SINK_LOG}", storage), storage)
 
 
 def check_shared(spark: "SparkSession", target: str) -> None:
@@ -85,12 +77,3 @@ def _all_see(spark: "SparkSession", path: str) -> bool:
     count = max(2, 2 * spark.sparkContext.defaultParallelism)
     rows = spark.range(0, count, 1, count).mapInArrow(look, "is_seen BOOLEAN").collect()
     return all(row["is_seen"] for row in rows)
-
-
-def _last_batch(folder: str, storage: Mapping[str, str]) -> int:
-    """The number of the last micro-batch in a metadata log of Spark; -1 if none."""
-    local = local_path(folder)
-    system, path = file_system(folder, storage) if local is None else (LocalFileSystem(), local)
-    found = system.get_file_info(FileSelector(path, allow_not_found=True))
-    numbers = [info.base_name.removesuffix(".compact") for info in found]
-    return max((int(number) for number in numbers if number.isdecimal()), default=-1)

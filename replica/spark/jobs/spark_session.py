@@ -4,7 +4,6 @@ It knows Spark and the source ``mysql-binlog`` only; the jobs themselves process
 """
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import replica.spark
-from protocol.errors import CheckpointError, ConfigurationError, MissingExtraError, ReplicaError
+from protocol.errors import ConfigurationError, MissingExtraError, ReplicaError
 from protocol.records import record
 
 from .spark_errors import plain_errors, require_java
@@ -148,14 +147,9 @@ def query_id(frame: "DataFrame", checkpoint: str, storage: Mapping[str, str]) ->
         found = session.sparkContext.getLocalProperty(_QUERY_ID)
         assert found is not None
         return str(found)
-    from ...spool.storage import open_input
+    from .checkpoints import query_of
 
-    uri = checkpoint if local_path(checkpoint) is None else f"file://{checkpoint}"
-    try:
-        with contextlib.closing(open_input(f"{uri}/metadata", storage)) as file:
-            return str(json.loads(file.read())["id"])
-    except (ConfigurationError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{checkpoint}/metadata: {error}") from error
+    return query_of(checkpoint, storage)
 
 
 def local_path(path: str) -> str | None:

@@ -121,6 +121,7 @@ class TableJob:
         from ..source_options import parse_options
         from ..stream_connection import connection_options
         from . import job_state
+        from .checkpoints import check_query
         from .copies_anew import selection
         from .coverage import check_log, folds_names
         from .seed import start_options
@@ -135,6 +136,8 @@ class TableJob:
         begin = job_state.JobState()
         _check_kind(kept)
         found = job_state.peek(target, kept.storage)
+        if found is not None:
+            check_query(state.checkpoint, target, {found[1]: found[2]}.get, kept.storage)
         if found is not None and (found[0].begins or found[0].holds):
             options.setdefault("onSchemaMismatch", "positional")
         if not job_state.exists(target, kept.storage):
