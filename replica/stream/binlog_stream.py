@@ -252,8 +252,9 @@ class BinlogStream(OneProcess, GroupedStream):
         """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
 
         Returns when the stream ends (``stop=``, ``aclose()``). An exception of a handler ends the stream and goes on
-        to the caller; the checkpoint stays before the transaction of that event.
+        to the caller; the checkpoint stays before the transaction of that event. A stream runs once.
         """
+        self._handlers.begin()
         try:
             if self._source is None:
                 await self._connect()

@@ -33,6 +33,16 @@ class Handlers:
     def __init__(self) -> None:
         self._registrations: list[_Registration] = []
         self._by_class: dict[type[Event], list[_Registration]] = {}
+        self._are_run = False
+
+    def begin(self) -> None:
+        """Raise ``RuntimeError`` if a ``run()`` has begun before.
+
+        It would return at once, as at the end of the log, and a loop that tries again after an error would stop.
+        """
+        if self._are_run:
+            raise RuntimeError("a stream runs once: connect a new stream with start=stream.checkpoint")
+        self._are_run = True
 
     def add(
         self, event_class: type[AnyEvent], table: str | Iterable[str] | None, handler: Handler[AnyEvent]

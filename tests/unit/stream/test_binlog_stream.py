@@ -411,6 +411,8 @@ async def test_a_failing_handler_ends_the_run_and_the_checkpoint_stays() -> None
         with pytest.raises(LookupError, match="of the handler"):
             await stream.run()
         assert stream.position == end_of_first
+        with pytest.raises(RuntimeError, match="runs once: connect a new stream"):
+            await stream.run()
         await source.until_closed()
 
 

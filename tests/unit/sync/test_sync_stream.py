@@ -150,6 +150,8 @@ def test_an_exception_of_a_handler_ends_the_stream(source: DemoSource) -> None:
     with pytest.raises(LookupError):
         stream.run()
     assert stream.status.state == "closed"
+    with pytest.raises(RuntimeError, match="runs once"):
+        stream.run()
 
 
 def test_checkpoints(source: DemoSource, tmp_path: Path) -> None:
