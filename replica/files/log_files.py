@@ -75,7 +75,7 @@ class OpenLogFile:
         self.bytes_read = 0
         self._file = file
         self._descriptor = None if file.path is None else _open(file.path)
-        self._stream: Readable = self._descriptor or file.stream or sys.stdin.buffer
+        self._stream: Readable = self._descriptor or file.stream or _standard_input()
         if file.section is not None and self._descriptor is not None:
             self.read: ReadBytes = self._section(self._descriptor, file.section)
             return
@@ -201,6 +201,12 @@ def _open(path: str) -> _Descriptor:
         return _Descriptor(path)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
+
+
+def _standard_input() -> Readable:
+    if sys.stdin is None:
+        raise ConfigurationError("-: standard input is closed")
+    return sys.stdin.buffer
 
 
 def unreadable(path: str, error: OSError | ValueError) -> ConfigurationError:

@@ -147,6 +147,9 @@ def test_file_objects_and_standard_input(path: Path, monkeypatch: pytest.MonkeyP
         assert not file.closed
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert numbers(open_binlog("-")) == [1, 2, 3, 4, 5]
+    monkeypatch.setattr(sys, "stdin", None)  # as below a shell's <&-
+    with pytest.raises(ConfigurationError, match="standard input is closed"):
+        list(open_binlog("-"))
     with path.open(encoding="latin-1") as text, pytest.raises(ConfigurationError, match="not bytes"):
         list(open_binlog(text))
 
