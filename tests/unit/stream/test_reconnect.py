@@ -107,7 +107,7 @@ async def test_no_checkpoint_says_that_a_place_is_of_another_server() -> None:
     source = gtid_source(log)
     source.cuts = [size_of(source, everything()) * 2 // 3]
     source.on_cut = lambda: fail_over(source, log)
-    places = set()
+    places: set[tuple[str | None, str]] = set()
 
     def look(*_: object) -> None:
         found = stream.checkpoint
