@@ -62,8 +62,8 @@ class Cell:
     A *variable* cell has ``length_bytes``, the size of the length before the value; ``expression`` uses ``{v}``,
     the value's bytes. ``{f}`` is ``function``, which the expression calls or indexes. ``inline`` is a faster way to
     the value of a fixed cell. ``quick`` is a faster ``expression`` that raises ``UnicodeDecodeError`` for text that
-    is not valid; it may use ``{n}``, the length, and the bytes of ``data`` from ``{s}`` to ``{e}``. Two cells are
-    equal only if they are the same object.
+    is not valid; it may use ``{n}``, the length, and the bytes of ``data`` from ``{s}`` to ``{e}``; in result rows
+    ``{e}``, the end of the value in ``{d}``. Two cells are equal only if they are the same object.
     """
 
     expression: str = "{v}"

@@ -41,6 +41,7 @@ _FLOAT_DIGITS: Final = 15
 # Of a DECIMAL.
 _MOST_DIGITS: Final = 65
 _LONGEST_SHOWN: Final = 40
+_HARMLESS_SCALE: Final = 4
 
 _unpack_date = struct.Struct("<HBB").unpack
 _unpack_moment = struct.Struct("<HBBBBB").unpack
@@ -137,6 +138,26 @@ def _number(text: str) -> float | Decimal:
     return value if Decimal(repr(value)) == exact else exact
 
 
+def _decimal_cell(column: Column) -> Cell:
+    """DECIMAL by ``_decimal``, or, where the point stands as the column has it, without a call of it: 80 ns less.
+
+    Up to four digits behind the point leave room for an exponent of three, which is harmless; of more digits the size
+    of the number is tested.
+    """
+    scale = column.metadata & 0xFF
+    number = "{f}[0]({v}.decode())"
+    has_point = f"{{d}}[{{e}} - {scale + 1}] == {ord('.')}"
+    if not scale:
+        quick = "{f}[1](int({v}))"
+    elif scale <= _HARMLESS_SCALE:
+        quick = f"({number} if {has_point} else {{f}}[2]({{v}}.decode()))"
+    else:
+        is_usual = f"-{_MOST_DIGITS} <= (value := {number}).adjusted() < {_MOST_DIGITS}"
+        quick = f"(value if {has_point} and {is_usual} else {{f}}[2]({{v}}.decode()))"
+    functions = Decimal, Decimal.from_float, _decimal
+    return Cell("{f}[2]({v}.decode())", functions, length_bytes=SHORT, quick=quick)
+
+
 # A third of the time of json.loads, which first looks for an encoding and for spaces.
 _parse_json = json.JSONDecoder(parse_float=_number).scan_once  # type: ignore[attr-defined]
 
@@ -216,7 +237,7 @@ RESULT_CELLS: CellMakers = {
     ColumnType.FLOAT: VALUE_CELLS[ColumnType.FLOAT],
     ColumnType.DOUBLE: VALUE_CELLS[ColumnType.DOUBLE],
     ColumnType.YEAR: lambda column: Cell(code="H", size=2),
-    ColumnType.NEWDECIMAL: lambda column: Cell("{f}({v}.decode())", _decimal, length_bytes=SHORT),
+    ColumnType.NEWDECIMAL: _decimal_cell,
     ColumnType.BIT: lambda column: Cell("from_bytes({v}, 'big')", length_bytes=SHORT),
     ColumnType.DATE: lambda column: Cell("{f}[{v}]", Shared(_dates), length_bytes=SHORT),
     ColumnType.DATETIME2: _by_digits(_datetime_reader),

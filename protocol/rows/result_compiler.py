@@ -62,6 +62,8 @@ _LENGTH_SIZES: Final = {252: 2, 253: 3, 254: 8}
 # To cut a row's values of variable size out takes as long as their integers save.
 _FEWEST_CUT: Final = 3
 _CODES_KEPT: Final = 64
+# What two bytes of a frame's length can say.
+_LARGEST_WALKED: Final = 0xFFFF
 
 
 class _Doubt(Exception):
@@ -158,6 +160,8 @@ class _CarefulWriter:
         self._columns = columns
         self._row = "".join("ABSENT, " if item is None else f"a{item}, " for item in items)
         self._bitmap_size = (len(columns) + UNUSED_BITS + 7) >> 3
+        # The bit of the first column in `nulls`.
+        self._first_bit = UNUSED_BITS
         # The name of the bytes that `position` counts in.
         self._data = "data"
 
@@ -181,7 +185,7 @@ class _CarefulWriter:
             yield from self._before(index)
             lines = self._fixed([index]) if self._is_fixed(index) else self._variable(index)
             if are_required_tested or self._columns[index].is_nullable:
-                yield f"if nulls & {1 << index + UNUSED_BITS}:"
+                yield f"if nulls & {1 << index + self._first_bit}:"
                 yield f"    a{index} = None"
                 yield "else:"
                 yield from _indent(lines)
@@ -224,7 +228,8 @@ class _CarefulWriter:
 
     def _expression(self, index: int, v: str) -> str:
         cell = self._columns[index].cell
-        return self._template(cell).format(v=v, f=self._bind(f"convert_{index}", cell.function))
+        function = self._bind(f"convert_{index}", cell.function)
+        return self._template(cell).format(v=v, f=function, d=self._data, e="position")
 
     def _template(self, cell: Cell) -> str:
         return cell.expression
@@ -264,20 +269,25 @@ class _TrustingWriter(_CarefulWriter):
         )
         lead = list(takewhile(self._is_expected, indexes[len(head) :]))
         rest = indexes[len(head) + len(lead) :]
-        required = sum(1 << index + UNUSED_BITS for index in indexes if not self._columns[index].is_nullable)
+        refused = self._refused_marks()
         yield from self._head(head, lead)
         if any(self._columns[index].is_nullable for index in rest):
             yield "if not nulls:"
             yield from _indent(self._without_nulls(rest))
             self._data = "data"
             yield "else:"
-            yield f"    if nulls & {required}:"
+            yield f"    if nulls & {refused}:"
             yield "        raise Doubt"
             yield from _indent(self._with_nulls(rest))
         else:
             yield "if nulls:"
             yield "    raise Doubt"
             yield from self._without_nulls(rest)
+
+    def _refused_marks(self) -> int:
+        """The bits of `nulls` that no row of this table has."""
+        required = (index for index, column in enumerate(self._columns) if not column.is_nullable)
+        return sum(1 << index + self._first_bit for index in required)
 
     def _is_expected(self, index: int) -> bool:
         """Whether a value is unpacked together with those before it, as if it had its usual size.
@@ -322,7 +332,7 @@ class _TrustingWriter(_CarefulWriter):
         """Read values of which some are NULL; those of fixed size at the beginning are often there all the same."""
         fixed = list(takewhile(self._is_fixed, indexes))
         if len(fixed) > 1:
-            yield f"if not nulls & {sum(1 << index + UNUSED_BITS for index in fixed)}:"
+            yield f"if not nulls & {sum(1 << index + self._first_bit for index in fixed)}:"
             yield from _indent(self._fixed(fixed))
             yield "else:"
             yield from _indent(self._one_by_one(fixed, are_required_tested=False))
@@ -395,15 +405,20 @@ class _TrustingWriter(_CarefulWriter):
 class _WalkingWriter(_TrustingWriter):
     """Writes a reader of rows within their frames: 3 bytes of length, 1 of number, the row's first byte (0).
 
-    Rows of 64 KB and more are left to the reader of payloads. Without their third byte of length all numbers of a
-    header are small, which saves 40 ns: those above 30 bits take Python twice as long. For the same reason several
-    values of variable size are read out of bytes of their own: Python has the integers up to 256 at hand.
+    Rows of 64 KB and more are left to the reader of payloads: the third byte of their length is read as a part of the
+    number, which is then another one than was due. Numbers above 30 bits take Python twice as long as those of a
+    header read in this way. For the same reason several values of variable size are read out of bytes of their own:
+    Python has the integers up to 256 at hand.
     """
 
     def __init__(self, columns: Sequence[ResultColumn], items: Sequence[int | None]) -> None:
         super().__init__(columns, items)
         variable = [index for index in range(len(columns)) if not self._has_known_size(index)]
         self._first_cut = variable[0] if len(variable) >= _FEWEST_CUT else None
+        # The code that reads the row's first byte and the bitmap as one integer; None without one of that size.
+        self._both = _BITMAP_CODES.get(1 + self._bitmap_size)
+        if self._both:
+            self._first_bit += 8
 
     def function(self) -> Iterator[str]:
         """The lines of ``walk_rows``."""
@@ -412,7 +427,9 @@ class _WalkingWriter(_TrustingWriter):
         yield "    append = rows.append"
         yield "    size = len(data)"
         yield "    begin = last = position"
-        yield "    number = sequence >> 24"
+        yield "    number = sequence >> 16"
+        yield f"    if largest < {_LARGEST_WALKED}:"
+        yield "        limit = position"
         yield "    try:"
         yield "        while position < limit:"
         yield from _indent(self._body(), 3)
@@ -421,10 +438,13 @@ class _WalkingWriter(_TrustingWriter):
         yield f"            append(({self._row}))"
         yield "            last = begin"
         yield f"            begin = {'' if self._first_cut is None else 'position = '}end"
-        yield "            number = number + 1 & 255"
+        yield "            number = number + 256 & 65280"
         yield "    except DAMAGE:"
         yield "        pass"
-        yield "    return begin, number << 24, last"
+        yield "    return begin, number << 16, last"
+
+    def _refused_marks(self) -> int:
+        return super()._refused_marks() | (255 if self._both else 0)
 
     def _before(self, index: int) -> Iterator[str]:
         if index == self._first_cut:
@@ -445,27 +465,24 @@ class _WalkingWriter(_TrustingWriter):
 
     def _head(self, indexes: Sequence[int], lead: Sequence[int]) -> Iterator[str]:
         """Read the frame's header, the bitmap and the first values."""
-        # The first byte and the bitmap are one integer where there is one of that size.
-        both, bitmap = (_BITMAP_CODES.get(self._bitmap_size + more) for more in (1, 0))
+        bitmap = _BITMAP_CODES.get(self._bitmap_size)
         code = "".join(self._columns[index].cell.code for index in indexes)
         targets = "".join(f"a{index}, " for index in indexes)
-        marks = both or "B" + (bitmap or f"{self._bitmap_size}x")
-        head = f"HBB{marks}{code}"
-        nulls = "" if both or not bitmap else "nulls, "
+        if self._both:
+            marks, marks_code = "nulls", self._both
+        elif bitmap:
+            marks, marks_code = "mark, nulls", "B" + bitmap
+        else:
+            marks, marks_code = "mark", f"B{self._bitmap_size}x"
+        head = f"HH{marks_code}{code}"
         lead_targets, lead_code = self._expectations(lead)
         yield (
-            f"length, high, found, mark, {nulls}{targets}{lead_targets}= "
-            f"{self._unpack(head + lead_code)}(data, position)"
+            f"length, found, {marks}, {targets}{lead_targets}= {self._unpack(head + lead_code)}(data, position)"
         )
         yield "end = position + 4 + length"
-        yield (
-            f"if found != number or mark {'& 255 ' if both else ''}or high or not 0 < length <= largest "
-            "or end > size:"
-        )
+        yield f"if found != number {'' if self._both else 'or mark '}or end > size:"
         yield "    break"
-        if both:
-            yield "nulls = mark >> 8"
-        elif not nulls:
+        if not self._both and not bitmap:
             yield f"nulls = from_bytes(data[position + 5:position + {5 + self._bitmap_size}], 'little')"
         yield f"position += {struct.calcsize('<' + head)}"
         yield from self._conversions(indexes)

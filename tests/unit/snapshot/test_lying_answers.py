@@ -97,10 +97,15 @@ def test_an_address_of_another_size(kind: str) -> None:
         plan_of(kind).key_sql(KeyRange((b"abc",)), 5)
 
 
-@pytest.mark.parametrize("text", ["1e999999999", "-1E-999999999", "0e99999999", "NaN", "sNaN", "-Infinity"])
-def test_decimals_that_are_none(text: str) -> None:
-    """Written out, which a key is, the first takes a gigabyte."""
-    plan = plan_of("decimal", 65, 30)
+@pytest.mark.parametrize("scale", [0, 2, 4, 6, 30])
+@pytest.mark.parametrize(
+    "text", ["1e999999999", "-1E-999999999", "0e99999999", "NaN", "sNaN", "-Infinity", "exponent"]
+)
+def test_decimals_that_are_none(text: str, scale: int) -> None:
+    """Written out, which a key is, the first takes a gigabyte. The last has the point where the column has it."""
+    if text == "exponent":
+        text = f"1.e{'99999'.rjust(max(scale, 6) - 1, '0')}"
+    plan = plan_of("decimal", 65, scale)
     tracemalloc.start()
     try:
         for read in (plan.select.key_alone, lambda payload: plan.select.rows([payload])):
