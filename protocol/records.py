@@ -16,6 +16,7 @@ more: a field may be a property of a base class (``Event.header``). Type checker
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, get_origin
@@ -50,7 +51,7 @@ else:
 
     def replace(instance, /, **changes):
         """A copy of a record with these changes, as ``dataclasses.replace`` makes it."""
-        for name, parameter in type(instance).__record__.parameters.items():
+        for name, parameter in _parameters(type(instance)).items():
             if name not in changes and parameter.field.init:
                 changes[name] = getattr(instance, name)
         return type(instance)(**changes)
@@ -76,11 +77,12 @@ class _Parameter(NamedTuple):
 class _Description(NamedTuple):
     """What the methods of a record are made of: it is the class's ``__record__``.
 
-    ``parameters`` are those of its fields and its bases' fields. ``methods`` are to be generated, and ``pattern``
-    is the body of the class that ``dataclass`` generates them for.
+    ``methods`` are to be generated, and ``pattern`` is the body of the class that ``dataclass`` generates them for,
+    with a default for each of the fields ``names``. Nothing is worked out here that few programs need: the garbage
+    collector goes through the objects of each class.
     """
 
-    parameters: Mapping[str, _Parameter]
+    names: tuple[str, ...]
     methods: tuple[str, ...]
     options: Mapping[str, bool]
     pattern: Mapping[str, Any]
@@ -128,26 +130,32 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
     names = tuple(name for name, kind in annotations.items() if not _is_of_class(kind))
     defaults = {name: body.pop(name, _WITHOUT_DEFAULT) for name in names}
     pattern = defaults | {name: body[name] for name in _PATTERN if name in body}
-    parameters: dict[str, _Parameter] = {}
-    inherited: set[str] = set()
-    for base in written.__mro__[-2:0:-1]:
-        inherited.update(vars(base))
-        described = vars(base).get("__record__")
-        if described is not None:
-            parameters |= described.parameters
-    for name, default in defaults.items():
-        parameters[name] = _Parameter(_described(default), options["kw_only"], annotations[name])
     methods = tuple(name for name in _methods(**options) if name not in body)
+    inherited = {name for base in written.__mro__[1:-1] for name in vars(base)}
     body["__slots__"] = tuple(name for name in names if name not in inherited)
-    positional = () if options["kw_only"] else (name for name in names if parameters[name].field.init)
+    positional = () if options["kw_only"] else (name for name in names if _described(defaults[name]).init)
     body["__match_args__"] = (*getattr(written, "__match_args__", ()), *positional)
     for name in methods:
         body[name] = _StandIn(_MAKERS.get(name, _generate))
     if options["frozen"]:
         body |= _FROZEN
-    body["__record__"] = _Description(parameters, methods, options, pattern)
+    body["__record__"] = _Description(names, methods, options, pattern)
     body[_FIELDS] = _LazyFields(_generate)
     return type(written)(written.__name__, written.__bases__, body)
+
+
+@cache
+def _parameters(made: Any) -> Mapping[str, _Parameter]:
+    """What ``__init__`` has to know of the fields of a record and its bases."""
+    found: dict[str, _Parameter] = {}
+    for base in reversed(made.__mro__):
+        description: _Description | None = vars(base).get("__record__")
+        if description is not None:
+            is_keyword, annotations = description.options["kw_only"], description.pattern["__annotations__"]
+            for name in description.names:
+                field = _described(description.pattern[name])
+                found[name] = _Parameter(field, is_keyword, annotations[name])
+    return found
 
 
 def _generate(made: Any) -> None:
@@ -178,7 +186,7 @@ def _write_init(made: Any) -> None:
     heads: dict[bool, list[str]] = {False: ["self"], True: []}
     lines: list[str] = []
     annotations: dict[str, Any] = {}
-    for name, (described, is_keyword, annotation) in description.parameters.items():
+    for name, (described, is_keyword, annotation) in _parameters(made).items():
         head, value = _head_and_value(name, described, names)
         if described.init:
             heads[is_keyword].append(head)
@@ -203,7 +211,7 @@ def _write_init(made: Any) -> None:
 def _make_comparison(made: Any) -> None:
     """Give the class the ``__eq__`` and ``__hash__`` that it is to have; they do what ``dataclass``'s do."""
     description: _Description = made.__record__
-    fields = {name: parameter.field for name, parameter in description.parameters.items()}
+    fields = {name: parameter.field for name, parameter in _parameters(made).items()}
     compared = _getter([name for name, one in fields.items() if one.compare])
     hashed = _getter(
         [name for name, one in fields.items() if (one.compare if one.hash is None else one.hash)]
@@ -265,11 +273,11 @@ def _refuse(self: object, name: str, *value: object) -> None:
 
 
 def _state(self: Any) -> list[object]:
-    return [getattr(self, name) for name in self.__record__.parameters]
+    return [getattr(self, name) for name in _parameters(self.__class__)]
 
 
 def _set_state(self: Any, state: list[object]) -> None:
-    for name, value in zip(self.__record__.parameters, state, strict=True):
+    for name, value in zip(_parameters(self.__class__), state, strict=True):
         object.__setattr__(self, name, value)
 
 
