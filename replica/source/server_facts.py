@@ -38,6 +38,8 @@ _OWNER: Final = re.compile(r"#\d+")
 _LAST_OWNER: Final = re.compile(r"#\d+?(?=[0-9a-fA-F]{8}-)")
 # The year 9999: more than a clock can show.
 _LAST_SECOND: Final = 253402300800
+# What the source understood of the checksums that were asked for.
+_CHECKSUM: Final = "SELECT @master_binlog_checksum"
 # Both functions take the time at which the statement began.
 _CLOCK: Final = Question("SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))")
 _EXECUTED: Final = "SELECT @@GLOBAL.gtid_executed"
@@ -148,11 +150,11 @@ async def introduce(session: Session, source: Source, options: Options) -> bool:
 
     Returns whether events carry checksums up to the first FORMAT_DESCRIPTION, which says it anew.
     """
-    answers = [
-        rows_of(answer)
-        for answer in await session.query_each([*map(Question, _introduction(source, options))])
-    ]
-    return source.has_checksums and first_text(answers[-1]) not in ("", "NONE")
+    statements = [*_introduction(source, options)]
+    answers = [rows_of(answer) for answer in await session.query_each([*map(Question, statements)])]
+    if not source.has_checksums:
+        return False
+    return first_text(answers[statements.index(_CHECKSUM)]) not in ("", "NONE")
 
 
 def _introduction(source: Source, options: Options) -> Iterator[str]:
@@ -163,7 +165,7 @@ def _introduction(source: Source, options: Options) -> Iterator[str]:
     if source.is_mariadb:
         yield f"SET @mariadb_slave_capability = {_MARIADB_UNDERSTANDS_GTIDS}"
     if source.has_checksums:
-        yield "SELECT @master_binlog_checksum"
+        yield _CHECKSUM
 
 
 def _set(source: Source, name: str, value: str) -> str:
