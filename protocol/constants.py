@@ -106,6 +106,8 @@ ALONE: Final = frozenset(
         EventType.TRANSACTION_PAYLOAD,
     }
 )
+#: Event types by which a source says that it has nothing more, and how far its log has come.
+HEARTBEATS: Final = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
 # Type bytes (``raw[4:5]``) of the events that make up most of a log. None of these begins or ends a transaction.
 ROW_CODES: Final = frozenset(bytes([event_type]) for event_type in _ROW_EVENTS)
 

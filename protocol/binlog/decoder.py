@@ -15,6 +15,7 @@ from ..constants import (
     ARTIFICIAL,
     CHECKSUM_SIZE,
     EVENT_HEADER_SIZE,
+    HEARTBEATS,
     MAX_EVENT_SIZE,
     POSITION_MASK,
     STATEMENT_FRAME,
@@ -95,8 +96,7 @@ _IGNORABLE = int(EventFlag.IGNORABLE)
 # The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
 _DUMMY_TABLE_ID = 0x00FFFFFF
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
-_HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
-_CHANGING_STATE = _HEARTBEATS | {
+_CHANGING_STATE = HEARTBEATS | {
     EventType.ROTATE,
     EventType.FORMAT_DESCRIPTION,
     EventType.MARIADB_QUERY_COMPRESSED,
@@ -303,7 +303,7 @@ class EventDecoder:
         """Update the state for later events: file, position, and known tables."""
         # A format description without a position is the source's repetition for a dump from a later position.
         is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
-        if not (is_repeated or header.type in _HEARTBEATS or header.flags & ARTIFICIAL):
+        if not (is_repeated or header.type in HEARTBEATS or header.flags & ARTIFICIAL):
             self.position = start + header.size
         if type(event) is RotateEvent:
             self.file, self.position = event.next_file, event.next_position

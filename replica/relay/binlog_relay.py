@@ -18,6 +18,7 @@ from protocol.constants import (
     CHECKSUM_SIZE,
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,
+    HEARTBEATS,
     DumpFlag,
     EventType,
 )
@@ -48,8 +49,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 # Events that are not copied, or that need more than copying.
 _SPECIAL: Final = frozenset(
     {
-        EventType.HEARTBEAT,
-        EventType.HEARTBEAT_V2,
+        *HEARTBEATS,
         EventType.FORMAT_DESCRIPTION,
         EventType.MARIADB_START_ENCRYPTION,
     }

@@ -120,6 +120,9 @@ class RelayFolder:
                 file,
                 position,
             )
+        if self.file and self.position == FIRST_POSITION:
+            # Else each of such announcements would make an empty file.
+            raise DecodeError(f"the source goes on to {file}, and has sent no event of {self.file}", file)
         self._begin(file)
 
     def append(self, events: Sequence[bytes]) -> None:

@@ -17,6 +17,7 @@ from protocol.constants import (
     ARTIFICIAL,
     EVENT_HEADER_SIZE,
     EVENT_TYPE_OFFSET,
+    HEARTBEATS,
     POSITION_MASK,
     EventFlag,
     EventType,
@@ -42,8 +43,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _SILENT_PERIODS: Final = 2.5
 # This many bytes of an incomplete event are a sign of life, too: the event may be large and the network slow.
 _SIGN_OF_LIFE: Final = 1 << 16
-_HEARTBEATS: Final = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
-_BEFORE_FIRST: Final = _HEARTBEATS | {EventType.ROTATE, EventType.FORMAT_DESCRIPTION}
+_BEFORE_FIRST: Final = HEARTBEATS | {EventType.ROTATE, EventType.FORMAT_DESCRIPTION}
 # Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
 _HELD_UP_SECONDS: Final = 1.0
 # Seconds between two looks at a dump that writes, and of which nothing arrives.
@@ -181,7 +181,7 @@ class Dump:
             return
         _, kind, _, size, end, flags = unpack_event_header(raw)
         position = decoder.position
-        if end in (0, position + size & POSITION_MASK) or flags & ARTIFICIAL or kind in _HEARTBEATS:
+        if end in (0, position + size & POSITION_MASK) or flags & ARTIFICIAL or kind in HEARTBEATS:
             return
         is_damaged = size != len(raw) or (decoder.checksum_enabled and not crc32_matches(raw))
         is_between = not (is_open or progress.in_transaction)

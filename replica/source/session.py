@@ -7,10 +7,12 @@ that answers may take. It does not decide which statements to send or where to s
 import asyncio
 import contextlib
 import logging
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from protocol.constants import ARTIFICIAL, EVENT_FLAGS_OFFSET, HEARTBEATS
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
 from protocol.conversation.messages import Handshake, PackedRows, ResultSet, TextValue
@@ -36,6 +38,8 @@ PIECE_SIZE: Final = 256 << 10
 _PIECE_SECONDS: Final = 0.002
 # Statements on their way; neither side's socket buffer is filled by them.
 _SENT_AT_ONCE: Final = 100
+# Seconds in which a source that searches its log has to find something.
+_LONGEST_SEARCH: Final = 3600.0
 # Seconds for rows to arrive from a server that says it is sending them.
 _ON_THEIR_WAY: Final = 1.0
 
@@ -114,6 +118,8 @@ class Session:
         self._options = options
         self.bytes_received = 0
         self._statement_id = 0
+        # When events of the log came last, or else the first heartbeat.
+        self._progress_at = math.inf
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
@@ -366,14 +372,28 @@ class Session:
     async def read_events(self, silence: float | None) -> list[bytes]:
         """Wait for complete raw events and return all received; empty if the source has ended the dump.
 
-        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds (None: wait for ever).
+        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds (None: wait for ever), and
+        ``ProtocolError`` if nothing but heartbeats comes for an hour.
         """
         while True:
             events = self.next_events()
             if events or self.dump_ended:
+                if events:
+                    self._check_progress(events)
                 return events
             if not await self.wait(silence):
                 raise self.silent(silence or 0)
+
+    def _check_progress(self, events: list[bytes]) -> None:
+        now = asyncio.get_running_loop().time()
+        if any(map(_is_of_log, events)):
+            self._progress_at = now
+        self._progress_at = min(self._progress_at, now)
+        if now - self._progress_at > _LONGEST_SEARCH:
+            raise ProtocolError(
+                f"{self._options.address} has sent nothing of its log for {_LONGEST_SEARCH / 3600:g} h, and "
+                "heartbeats all the time"
+            )
 
     def silent(self, seconds: float) -> SourceSilentError:
         """The error for a source that has sent nothing for ``seconds``."""
@@ -470,3 +490,10 @@ class Session:
 
     def _flush(self) -> None:
         self._transport.write(self._connection.data_to_send())
+
+
+def _is_of_log(raw: bytes) -> bool:
+    """Whether the event is one of the log, and not made for the connection."""
+    return len(raw) > EVENT_FLAGS_OFFSET and not (
+        raw[4] in HEARTBEATS or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL
+    )

@@ -49,8 +49,8 @@ from protocol.constants import (
     ARTIFICIAL,
     EVENT_FLAGS_OFFSET,
     EVENT_HEADER_SIZE,
+    HEARTBEATS,
     ROW_CODES,
-    EventType,
 )
 from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
 from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SourceChangedError
@@ -78,7 +78,6 @@ from .copy_delivery import CopyDelivery
 from .place_names import PlaceNames
 from .stream_decoder import DecoderMaker
 
-_HEARTBEATS: Final = frozenset({bytes([EventType.HEARTBEAT]), bytes([EventType.HEARTBEAT_V2])})
 # A compressed transaction is handed out in batches of this many events, whatever its size.
 _PAYLOAD_EVENTS: Final = 256
 # Other tasks get a turn after about 256 KB of the log, or one larger event: this many, and those of one more batch.
@@ -291,7 +290,7 @@ class Delivery:
             return False
         size = BULK_SIZE if self._decoder.has_documents else LARGE_BULK_SIZE
         self._raws, self._next = dump.take(size), 0
-        if any(raw[4:5] not in _HEARTBEATS for raw in self._raws):
+        if any(not HEARTBEATS.issuperset(raw[4:5]) for raw in self._raws):
             self.account.received_at = time.time()
         return bool(self._raws)
 

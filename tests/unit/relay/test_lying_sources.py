@@ -62,6 +62,16 @@ async def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "copy")) == ["auto.cnf", "relay.lock", "relay.schemas"]
 
 
+async def test_files_without_events(tmp_path: Path) -> None:
+    """Each announcement made an empty file: a source could fill a disk's inodes with some bytes each."""
+    rotates = [rotate(f"bin.{number:06}", flags=0x20) for number in range(1, 500)]
+    with pytest.raises(DecodeError, match=r"goes on to bin\.000002, and has sent no event of bin\.000001"):
+        await relayed(rotates, tmp_path / "copy")
+    assert [name for name in os.listdir(tmp_path / "copy") if name.startswith("bin.0")] == ["bin.000001"]
+    # A connection that breaks here begins with the same announcement.
+    await relayed([rotates[0], rotates[0], DESCRIPTION, rotates[1], DESCRIPTION], tmp_path / "copy")
+
+
 async def test_files_that_the_relay_did_not_begin(copied: Path, tmp_path: Path) -> None:
     """A ROTATE to their names overwrote them, and wrote through symbolic links."""
     outside = tmp_path / "outside"

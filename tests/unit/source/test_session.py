@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump
 from protocol.conversation.messages import Err
 from protocol.errors import (
@@ -18,9 +19,10 @@ from protocol.errors import (
     SourceSilentError,
 )
 from replica.config.options import Options
+from replica.source import session as session_module
 from replica.source.server_facts import ask, introduce
 from replica.source.session import Session
-from tests.support.raw_events import query
+from tests.support.raw_events import query, raw_event
 from tests.support.socket_source import MYSQL_VARIABLES, SocketSource, serving, until
 
 
@@ -134,9 +136,9 @@ async def dump(source: SocketSource, **given: object) -> Session:
     return session
 
 
-async def read(session: Session, silence: float | None = None) -> list[bytes]:
+async def read(session: Session, silence: float | None = None, count: int = 0) -> list[bytes]:
     events: list[bytes] = []
-    while len(events) < len(EVENTS):
+    while len(events) < (count or len(EVENTS)):
         events += await session.read_events(silence)
     return events
 
@@ -166,6 +168,17 @@ async def test_silence() -> None:
         assert await read(session, 5) == EVENTS
         with pytest.raises(SourceSilentError, match=r"neither events nor heartbeats for 0\.1 s"):
             await session.read_events(0.1)
+        await session.aclose()
+
+
+async def test_heartbeats_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of the log ended never if the source sent nothing else."""
+    monkeypatch.setattr(session_module, "_LONGEST_SEARCH", 0.0)
+    beats = [*EVENTS, *[raw_event(EventType.HEARTBEAT, b"binlog.000001")] * 40_000]
+    async with serving(SocketSource(beats)) as source:
+        session = await dump(source)
+        with pytest.raises(ProtocolError, match="has sent nothing of its log for 0 h, and heartbeats all"):
+            await read(session, 5, len(beats))
         await session.aclose()
 
 
