@@ -7,8 +7,10 @@ JSON_SET, JSON_REPLACE and JSON_REMOVE made: a list of operation, path and value
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Literal
+from itertools import accumulate, chain
+from typing import Final, Literal
 
 from ..errors import DecodeError
 from ..records import record
@@ -16,6 +18,9 @@ from ..wire import Reader, utf8_bytes, utf8_text
 from .jsonb import JsonValue, decode_json
 
 Operation = Literal["replace", "insert", "remove"]
+
+#: Elements of a block of a large array. Moving them takes some microseconds.
+BLOCK: Final = 1 << 14
 
 _OPERATIONS: tuple[Operation, ...] = ("replace", "insert", "remove")
 
@@ -53,14 +58,10 @@ def apply_json_diffs(document: JsonValue, diffs: Sequence[JsonDiff]) -> JsonValu
     A change that does not fit the document raises ``DecodeError``; it would stop a MySQL replica, too.
     """
     holder: list[JsonValue] = [_copy(document)]
-    grown: dict[int, dict[str, JsonValue]] = {}
+    unfinished = _Unfinished()
     for diff in diffs:
-        _apply(holder, diff, grown)
-    # Sorted once at the end, because there may be very many changes.
-    for members in grown.values():
-        in_order = sorted(members.items(), key=_member_order)
-        members.clear()
-        members.update(in_order)
+        _apply(holder, diff, unfinished)
+    unfinished.finish()
     return holder[0]
 
 
@@ -141,8 +142,71 @@ def _bad_path(path: str) -> DecodeError:
 # ------------------------------------------------------------------------------------------ changes
 
 
-def _apply(holder: list[JsonValue], diff: JsonDiff, grown: dict[int, dict[str, JsonValue]]) -> None:
-    """Make one change. An object with a new last member is added to ``grown``, by its id, to be sorted later."""
+class _Blocks:
+    """The elements of a large array in blocks: inserting and removing move those of one block, not all behind it."""
+
+    def __init__(self, elements: list[JsonValue]) -> None:
+        self.blocks = [elements[at : at + BLOCK] for at in range(0, len(elements), BLOCK)]
+        # Behind each block, how many elements there are up to its end; None: not known since the last change.
+        self._ends: list[int] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
+
+    def find(self, position: int) -> tuple[list[JsonValue], int]:
+        """The block of an element, and its place there. The place behind all elements is in the last block."""
+        if self._ends is None:
+            self._ends = list(accumulate(map(len, self.blocks)))
+        number = min(bisect_right(self._ends, position), len(self.blocks) - 1)
+        return self.blocks[number], position - (self._ends[number - 1] if number else 0)
+
+    def insert(self, position: int, value: JsonValue) -> None:
+        block, place = self.find(position)
+        block.insert(place, value)
+        self._ends = None
+        if len(block) > 2 * BLOCK:
+            number = next(number for number, one in enumerate(self.blocks) if one is block)
+            self.blocks[number : number + 1] = [block[:BLOCK], block[BLOCK:]]
+
+    def remove(self, position: int) -> None:
+        block, place = self.find(position)
+        del block[place]
+        self._ends = None
+        if not block and len(self.blocks) > 1:
+            self.blocks = [one for one in self.blocks if one]
+
+
+class _Unfinished:
+    """What is done once behind all changes, because there may be very many."""
+
+    def __init__(self) -> None:
+        # Objects with a new last member, which are to be sorted, and large arrays with their blocks; by their ids.
+        self._grown: dict[int, dict[str, JsonValue]] = {}
+        self._blocks: dict[int, tuple[list[JsonValue], _Blocks]] = {}
+
+    def grow(self, members: dict[str, JsonValue]) -> None:
+        """An object has a new last member."""
+        self._grown[id(members)] = members
+
+    def elements(self, array: list[JsonValue], *, is_moved: bool = False) -> "list[JsonValue] | _Blocks":
+        """What holds the array's elements; ``is_moved``: one is to be inserted or removed."""
+        _, blocks = self._blocks.get(id(array), (None, None))
+        if blocks is None and is_moved and len(array) > 2 * BLOCK:
+            blocks = _Blocks(array)
+            self._blocks[id(array)] = array, blocks
+        return array if blocks is None else blocks
+
+    def finish(self) -> None:
+        for members in self._grown.values():
+            in_order = sorted(members.items(), key=_member_order)
+            members.clear()
+            members.update(in_order)
+        for array, blocks in self._blocks.values():
+            array[:] = chain.from_iterable(blocks.blocks)
+
+
+def _apply(holder: list[JsonValue], diff: JsonDiff, unfinished: _Unfinished) -> None:
+    """Make one change."""
     legs = _legs(diff.path)
     if not legs:
         if diff.operation != "replace":
@@ -151,26 +215,29 @@ def _apply(holder: list[JsonValue], diff: JsonDiff, grown: dict[int, dict[str, J
         return
     parent = holder[0]
     for leg in legs[:-1]:
-        parent = _child(parent, leg, diff)
+        parent = _child(parent, leg, diff, unfinished)
     value = None if diff.operation == "remove" else decode_json(diff.value, depth=len(legs))
     last = legs[-1]
     if isinstance(parent, dict) and isinstance(last, str):
         _change_member(parent, last, value, diff)
         if diff.operation == "insert":
-            grown[id(parent)] = parent
+            unfinished.grow(parent)
     elif isinstance(parent, list) and isinstance(last, _Cell):
-        _change_cell(parent, last, value, diff)
+        elements = unfinished.elements(parent, is_moved=diff.operation != "replace")
+        _change_cell(elements, last, value, diff)
     else:
         raise _misfit(diff)
 
 
-def _child(parent: JsonValue, leg: str | _Cell, diff: JsonDiff) -> JsonValue:
+def _child(parent: JsonValue, leg: str | _Cell, diff: JsonDiff, unfinished: _Unfinished) -> JsonValue:
     if isinstance(parent, dict) and isinstance(leg, str) and leg in parent:
         return parent[leg]
     if isinstance(parent, list) and isinstance(leg, _Cell):
-        position = leg.position(len(parent))
-        if 0 <= position < len(parent):
-            return parent[position]
+        elements = unfinished.elements(parent)
+        position = leg.position(len(elements))
+        if 0 <= position < len(elements):
+            block, place = elements.find(position) if isinstance(elements, _Blocks) else (elements, position)
+            return block[place]
     raise _misfit(diff)
 
 
@@ -189,17 +256,18 @@ def _member_order(member: tuple[str, JsonValue]) -> tuple[int, bytes]:
     return len(name), name
 
 
-def _change_cell(elements: list[JsonValue], cell: _Cell, value: JsonValue, diff: JsonDiff) -> None:
+def _change_cell(elements: list[JsonValue] | _Blocks, cell: _Cell, value: JsonValue, diff: JsonDiff) -> None:
     position = cell.position(len(elements))
     if diff.operation == "insert":
         # A place after the end inserts at the end, a place before the start at the start.
         elements.insert(max(position, 0), value)
     elif not 0 <= position < len(elements):
         raise _misfit(diff)
-    elif diff.operation == "replace":
-        elements[position] = value
+    elif diff.operation == "remove":
+        elements.remove(position) if isinstance(elements, _Blocks) else elements.pop(position)
     else:
-        del elements[position]
+        block, place = elements.find(position) if isinstance(elements, _Blocks) else (elements, position)
+        block[place] = value
 
 
 def _misfit(diff: JsonDiff) -> DecodeError:

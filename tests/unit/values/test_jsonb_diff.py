@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import DecodeError, TruncatedError
+from protocol.values import jsonb_diff
 from protocol.values.jsonb import MAX_DEPTH, JsonValue
 from protocol.values.jsonb_diff import JsonDiff, Operation, apply_json_diffs, read_json_diffs
 
@@ -183,3 +184,42 @@ def test_only_decode_errors_escape_from_bytes(data: bytes) -> None:
         read_json_diffs(data)
     except DecodeError:
         return
+
+
+INDEX = (
+    st.integers(0, 12).map(str) | st.integers(0, 12).map(lambda number: f"last-{number}") | st.just("last")
+)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["replace", "insert", "remove"]), INDEX, st.sampled_from(["", "[0]"]))
+)
+
+
+@given(changes=CHANGES, size=st.integers(0, 12))
+def test_large_arrays_are_changed_as_small_ones(changes: list[tuple[Operation, str, str]], size: int) -> None:
+    """Their elements are in blocks: each change at the front of an array moved all elements behind it."""
+    document: JsonValue = [[number, -number] for number in range(size)]
+    diffs = []
+    for number, (operation, index, inner) in enumerate(changes):
+        value = b"" if operation == "remove" else b"\x05" + number.to_bytes(2, "little")
+        diffs.append(JsonDiff(operation, f"$[{index}]{inner}", value))
+    found = []
+    for block in (jsonb_diff.BLOCK, 2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jsonb_diff, "BLOCK", block)
+            try:
+                found.append(apply_json_diffs(document, diffs))
+            except DecodeError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_how_many_elements_a_change_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonb_diff, "BLOCK", 8)
+    found = jsonb_diff._Blocks(list(range(1000)))
+    for number in range(2000):
+        found.insert(number * 7 % 500, number)
+        assert max(map(len, found.blocks)) <= 17
+    for number in range(2990):
+        found.remove(number % 3 % len(found))
+        assert max(map(len, found.blocks)) <= 17
+    assert len(found) == 10
