@@ -17,8 +17,8 @@ class SchemaChangeEvent(Event):
     before or after; an object with a ``reason`` instead of columns if its columns are not known. ``sql`` is the
     statement. A RENAME is two events: one without ``after`` and with ``renamed_to``, one without ``before`` and with
     ``renamed_from`` (``schema.name``). This is no event of the log; ``file`` and ``position`` are those of the
-    statement's event. A stream that starts in the past without a store (``schemas=``) has none for statements that
-    come before the first table without names. Files have them with ``open_binlog(..., schemas=...)``.
+    statement's event. A stream that starts in the past, farther back than its store (``schemas=``) reaches, has none
+    for statements that come before the first rows without names. Files have them with ``open_binlog(..., schemas=...)``.
     """
 
     schema: str = ""
