@@ -18,7 +18,8 @@ class SchemaChangeEvent(Event):
     statement. A RENAME is two events: one without ``after`` and with ``renamed_to``, one without ``before`` and with
     ``renamed_from`` (``schema.name``). This is no event of the log; ``file`` and ``position`` are those of the
     statement's event. A stream that starts in the past, farther back than its store (``schemas=``) reaches, has none
-    for statements that come before the first rows without names. Files have them with ``open_binlog(..., schemas=...)``.
+    for statements that come before the first rows without names. Files have them with
+    ``open_binlog(..., schemas=...)``.
     """
 
     schema: str = ""
