@@ -275,8 +275,7 @@ class BinlogStream(OneProcess, GroupedStream):
         await self._save()
         dump, progress = self._dump, self._account.progress
         if dump is not None and dump.session.ack_requested and self._grouping.held is None:
-            place = self._delivery.place
-            if place == (progress.file, progress.position):
+            if (place := self._delivery.place) == (progress.file, progress.position):
                 dump.session.acknowledge(*place)
 
     async def aclose(self) -> None:
