@@ -15,7 +15,7 @@ from ..records import field, record, replace
 from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import Cell, CellTable
 from ..rows.column import Column, labels_size
-from ..rows.compiler import Image, RowCompiler, RowReader, forget_source, reader_size
+from ..rows.compiler import Image, RowCompiler, RowReader, reader_size
 from ..rows.row_interpreter import (
     ImageSteps,
     Step,
@@ -310,7 +310,6 @@ class RowReaders:
     def _forget(self, reader: RowReader, stored: _Compiled) -> None:
         for key in stored.keys:
             stored.known.by_prefix.pop(key, None)
-        forget_source(stored.function)
         self._forgotten += 1
         least = self._compiler.bytes_before_compiling
         if self._counters is not None and least is not None:

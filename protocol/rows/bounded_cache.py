@@ -67,15 +67,15 @@ class BoundedCache(dict[Key, Value]):
 
 
 def remembered(
-    limit: int, size: Callable[[Key, Value], int], forgotten: Callable[[Key, Value], None] | None = None
+    limit: int, size: Callable[[Key, Value], int]
 ) -> Callable[[Callable[[Key], Value]], Callable[[Key], Value]]:
     """A decorator like ``functools.lru_cache`` for a function of one argument that bounds bytes, not entries.
 
-    ``size(argument, result)`` is how many bytes a result takes; ``forgotten`` and ``limit`` are those of the cache.
+    ``size(argument, result)`` is how many bytes a result takes; ``limit`` is that of the cache.
     """
 
     def decorate(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
-        results: BoundedCache[Key, Value] = BoundedCache(limit, forgotten)
+        results: BoundedCache[Key, Value] = BoundedCache(limit)
 
         @wraps(function)
         def look_up(argument: Key) -> Value:

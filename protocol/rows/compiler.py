@@ -36,22 +36,21 @@ by value, and returns the rows or raises the right error.
 Adjacent nullable columns are tested together first, and read by one unpack if none is NULL. If many columns are
 nullable, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
 are read all at once. Generated text holds only integers and identifiers made here, never a name from the log: a
-column name with a newline would run as code. Sources are registered in linecache for tracebacks and debuggers.
+column name with a newline would run as code. Tracebacks and debuggers show it.
 """
 
-import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import FunctionType
 from typing import Any, Final
-from zlib import crc32
 
 from ..errors import DecodeError, TruncatedError
 from ..records import record
 from .cells import Cell, Function
 from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
 from .column import ABSENT
+from .generated_source import run
 from .null_patterns import patterns_of
 
 # Bytes of rows of the same images, for each of their columns, before the images are compiled: compiling takes 25 us a
@@ -118,8 +117,7 @@ class RowCompiler:
         if not any(image.present for image in images):
             return _empty_rows(images)
         values = list(_values_of(images))
-        files: set[str] = set()
-        names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff, "files": files}
+        names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff}
         names["careful"] = cache(lambda: self._compile(CarefulWriter(values, names)))
         writer = TrustingWriter(values, names)
         reader = self._compile(writer)
@@ -135,11 +133,8 @@ class RowCompiler:
         return reader
 
     def _compile(self, writer: CarefulWriter) -> FunctionType:
-        source = "\n".join(writer.function())
-        filename = f"<row reader {crc32(source.encode()):08x}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        writer.namespace["files"].add(filename)
-        exec(compile(source, filename, "exec"), writer.namespace)  # the text holds no word from the log
+        # The text holds no word from the log.
+        run("\n".join(writer.function()), "row reader", writer.namespace)
         reader: FunctionType = writer.namespace["read_rows"]
         return reader
 
@@ -148,12 +143,6 @@ def reader_size(reader: RowReader, column_count: int) -> int:
     """About how many bytes a reader of ``column_count`` columns takes."""
     code = getattr(reader, "__code__", None)
     return _READER_BYTES + _CODE_FACTOR * sys.getsizeof(code) + _BYTES_PER_COLUMN * column_count
-
-
-def forget_source(reader: RowReader) -> None:
-    """Remove the source of a reader from linecache."""
-    for filename in getattr(reader, "__globals__", {}).get("files", ()):
-        linecache.cache.pop(filename, None)
 
 
 def _empty_rows(images: Sequence[Image]) -> RowReader:

@@ -34,25 +34,25 @@ reads the bitmap and all of them. The function for INT NOT NULL, DOUBLE and VARC
 generated text holds only integers and identifiers made here.
 """
 
-import linecache
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import groupby, takewhile
 from types import CodeType
 from typing import Any, Final
-from zlib import crc32
 
 from ..errors import DecodeError, ProtocolError
 from ..records import record
 from .cells import Cell
 from .column import ABSENT
+from .generated_source import compiled, run
 from .result_cells import SHORT, UsualForm
 
 Row = tuple[Any, ...]
 ResultReader = Callable[[Sequence[bytes]], list[Row]]
 RowWalker = Callable[[list[Row], bytes, int, int, int, int], tuple[int, int, int]]
 
+_KIND: Final = "result reader"
 #: The bits of a bitmap before the first column's.
 UNUSED_BITS: Final = 2
 _BITMAP_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -120,16 +120,14 @@ def _compile(writer: "_CarefulWriter", **names: object) -> ResultReader:
 def _made(writer: "_CarefulWriter", function: str, **names: object) -> Any:
     source = "\n".join(writer.function())
     namespace = writer.namespace | names
-    exec(_code(source), namespace)  # the text holds no word from the server
+    run(source, _KIND, namespace, _code(source))  # the text holds no word from the server
     return namespace[function]
 
 
 @lru_cache(_CODES_KEPT)
 def _code(source: str) -> CodeType:
     """Compiled text. Of thousands of tables many are alike, and to compile a reader takes longer than 500 rows."""
-    filename = f"<result reader {crc32(source.encode()):08x}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return compile(source, filename, "exec")
+    return compiled(source, _KIND)
 
 
 def _overrun(position: int, size: int) -> ProtocolError:

@@ -14,16 +14,14 @@ VARCHAR(10) and nullable DOUBLE the function is
         return position
 
 where t0 and t1 are tables: for each byte of NULL bits, the number of bytes that these NULLs take away. The generated
-text has only integers and identifiers made here. It is registered in linecache, so that tracebacks and debuggers show
-the source.
+text has only integers and identifiers made here. Tracebacks and debuggers show it.
 """
 
-import linecache
 from collections.abc import Callable, Iterator
 from typing import Any
-from zlib import crc32
 
 from protocol.rows.bounded_cache import remembered
+from protocol.rows.generated_source import run
 
 from .plan import ImagePlan, VariablePart
 
@@ -53,11 +51,7 @@ def finder_size(images: tuple[ImagePlan, ...], find_rows: FindRows) -> int:
     )
 
 
-def _forget_source(images: tuple[ImagePlan, ...], find_rows: FindRows) -> None:
-    linecache.cache.pop(find_rows.__code__.co_filename, None)
-
-
-@remembered(_FUNCTIONS_BYTES, finder_size, _forget_source)
+@remembered(_FUNCTIONS_BYTES, finder_size)
 def row_finder(images: tuple[ImagePlan, ...]) -> FindRows:
     """A function ``(data, position, end, append) -> position`` that appends the place of each image of each row.
 
@@ -68,10 +62,8 @@ def row_finder(images: tuple[ImagePlan, ...]) -> FindRows:
     lines = ["def find_rows(data, position, end, append):", "    while position < end:"]
     for image in images:
         lines += (f"        {line}" for line in _image(image, namespace))
-    source = "\n".join([*lines, "    return position", ""])
-    filename = f"<row finder {crc32(source.encode()):08x}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(source, filename, "exec"), namespace)  # the text has only integers and names made here
+    # The text has only integers and names made here.
+    run("\n".join([*lines, "    return position", ""]), "row finder", namespace)
     find_rows: FindRows = namespace["find_rows"]
     return find_rows
 

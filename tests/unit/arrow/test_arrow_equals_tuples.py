@@ -151,7 +151,9 @@ def test_the_compiled_finder_is_shown_in_tracebacks() -> None:
     )
     find = row_finder(images)
     assert find is row_finder(images)
-    assert any("def find_rows" in line for line in linecache.getlines(find.__code__.co_filename))
+    assert any(
+        "def find_rows" in line for line in linecache.getlines(find.__code__.co_filename, find.__globals__)
+    )
     found: list[int] = []
     rows = b"".join(bytes(5) + len(b"ab").to_bytes(size, "little") + b"ab" for size in (1, 2, 3, 4))
     assert find(rows, 0, len(rows), found.append) == len(rows)

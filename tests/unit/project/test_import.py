@@ -25,6 +25,7 @@ NOT_FOR_FILES = (
     "difflib",
     "dataclasses",
     "inspect",
+    "linecache",
     "replica.schemas",
     "replica.sql",
     "replica.stream",

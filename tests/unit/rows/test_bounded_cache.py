@@ -15,15 +15,11 @@ def test_the_oldest_make_room() -> None:
 
 def test_a_function_that_is_remembered() -> None:
     calls: list[int] = []
-    gone: list[int] = []
 
     def size(argument: int, result: str) -> int:
         return len(result)
 
-    def forgotten(argument: int, result: str) -> None:
-        gone.append(argument)
-
-    @remembered(10_000, size, forgotten)
+    @remembered(10_000, size)
     def repeated(count: int) -> str:
         """So many letters."""
         calls.append(count)
@@ -39,5 +35,4 @@ def test_a_function_that_is_remembered() -> None:
         9_000,
     ]
     assert calls == [1, 2, 9_000, 9_500, 9_000]
-    assert gone == [1, 2, 9_000, 9_500]
     assert repeated.__doc__ == "So many letters."

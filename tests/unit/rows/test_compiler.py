@@ -54,7 +54,16 @@ def was_trusting(reader: Any) -> bool:
 
 
 def source_of(reader: Any) -> str:
-    return "".join(linecache.getlines(reader.__code__.co_filename))
+    return "".join(linecache.getlines(reader.__code__.co_filename, reader.__globals__))
+
+
+def test_the_source_is_shown_in_tracebacks() -> None:
+    reader: Any = RowCompiler().reader(image(INT, VARCHAR, DOUBLE))
+    with pytest.raises(TypeError) as damage:
+        careful(reader)(None, 0, 1)
+    lines = traceback.format_exception(damage.value)
+    assert any("nulls = from_bytes(data[position:position + 1], 'little')" in line for line in lines)
+    assert not [name for name in linecache.cache if name == reader.__code__.co_filename]
 
 
 def row(name: bytes = NAME) -> bytes:

@@ -44,7 +44,7 @@ class Work(NamedTuple):
 
 
 # Compiled row readers have no file, only this name.
-OURS = (*(f"{Path(module.__file__ or '').parent}/" for module in (protocol, replica)), "<row reader")
+OURS = (*(f"{Path(module.__file__ or '').parent}/" for module in (protocol, replica)), "row reader")
 
 
 class Counter:
