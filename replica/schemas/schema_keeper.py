@@ -35,7 +35,7 @@ from ..source.dump import Dump
 from ..source.hidden_from_user import hides_columns
 from ..source.log_scan import LogScan
 from ..source.open_dump import FirstOpening, Identity
-from ..source.resolve_start import is_same_server
+from ..source.resolve_start import StartPoint, is_same_server
 from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
@@ -85,10 +85,13 @@ class SchemaKeeper:
 
     # Opening.
 
-    async def open(self, opening: FirstOpening, stored: Checkpoint | None) -> None:
+    async def open(
+        self, opening: FirstOpening, stored: Checkpoint | None, *, is_behind_gap: bool = False
+    ) -> None:
         """Load the history, or read all tables. ``stored`` is the checkpoint that the stream begins at, if any.
 
-        Raises ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
+        ``is_behind_gap``: nobody can read the log between it and the beginning of the dump. Raises
+        ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
         """
         dump = opening.dump
         self._source = source = dump.source
@@ -109,7 +112,10 @@ class SchemaKeeper:
                 "tables are then read anew"
             )
         start = _start(opening, stored, source)
-        if history is not None and start is not None:
+        if history is not None and is_behind_gap:
+            self.tracker.use(self._traits, history)
+            await self._pass_gap(reader, opening.start)
+        elif history is not None and start is not None:
             left_out = await self._follow_gap(reader, history, start)
             self.tracker.use(self._traits, history)
             self.tracker.unseen = left_out
@@ -165,6 +171,16 @@ class SchemaKeeper:
             return []
         return [logged.end for logged in new]
 
+    async def _pass_gap(self, reader: TableReader, start: StartPoint) -> None:
+        """Read all tables anew: statements in front of this place are lost."""
+        before = self.tracker.history
+        self.tracker.use(self._traits, await self._read_all(reader))
+        now = self.tracker.history
+        if before is not None and now is not None:
+            place = BinlogPosition(start.file, start.position)
+            before.join(await self._extended(reader, now, place) if place < now.begin else now)
+            self.tracker.use(self._traits, before)
+
     async def _read_all(self, reader: TableReader) -> SchemaHistory | None:
         """All tables as they are now; None if the source does not tell. Whoever needs names asks again."""
         try:
@@ -181,12 +197,20 @@ class SchemaKeeper:
 
     # Going on.
 
-    async def use(self, dump: Dump, progress: Progress, identity: Identity) -> None:
-        """The stream goes on with another dump, from the boundary ``progress`` of the server ``identity``."""
+    async def use(
+        self, dump: Dump, progress: Progress, identity: Identity, *, gap_end: StartPoint | None = None
+    ) -> None:
+        """The stream goes on with another dump, from the boundary ``progress`` of the server ``identity``.
+
+        ``gap_end``: on the same server, from behind a part of the log that nobody can read.
+        """
         await self._reconciliation.wait_ended()
         before, self._source = self._source, dump.source
         self._connection.move(dump.session.options)
         if before is None or is_same_server((before.server_uuid, before.server_id), dump.source):
+            if gap_end is not None:
+                await self._pass_gap(TableReader(dump.session, dump.source), gap_end)
+                await self.save()
             return
         history = self.tracker.history
         boundary: BinlogPosition | None = None

@@ -428,7 +428,7 @@ class LiveLog:
         decoder.checksum_enabled = greeted.has_checksums
         epoch = start.epoch if is_same else start.epoch + 1
         server = (source.server_uuid, source.server_id)
-        await self._names.open(dump, point, start, epoch)
+        await self._names.open(dump, point, start, epoch, is_behind_gap=bool(follower.gap))
         with self._news:
             self._news.notify_all()
         kind = {"has_gtids": source.has_gtids, "is_by_gtid": point.by_gtid}

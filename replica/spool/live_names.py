@@ -137,8 +137,12 @@ class LiveNames:
 
     # Connections.
 
-    async def open(self, dump: Dump, start: StartPoint, boundary: Offset, epoch: int) -> None:
+    async def open(
+        self, dump: Dump, start: StartPoint, boundary: Offset, epoch: int, *, is_behind_gap: bool = False
+    ) -> None:
         """The log goes on with this dump, which has not begun. ``boundary``: where the spool ends.
+
+        ``is_behind_gap``: the source has purged what follows there.
 
         Raises ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
         """
@@ -147,7 +151,10 @@ class LiveNames:
             self.epoch = epoch
         progress = Progress(boundary.file, boundary.position, boundary.gtids, has_gtids=True)
         if self.is_open:
-            await self._keeper.use(dump, progress, boundary.identity)
+            await self._keeper.use(
+                dump, progress, boundary.identity, gap_end=start if is_behind_gap else None
+            )
+            self._named.clear()
             return
         if self._tracker is not self._keeper.tracker:
             # All statements up to the end of the spool are in the store.
@@ -155,7 +162,8 @@ class LiveNames:
         stored = Checkpoint(
             boundary.file, boundary.position, boundary.gtid_set, boundary.server_uuid, boundary.server_id
         )
-        await self._keeper.open(FirstOpening(dump, start, None, progress), stored)
+        opening = FirstOpening(dump, start, None, progress)
+        await self._keeper.open(opening, stored, is_behind_gap=is_behind_gap)
         self._tracker, self.is_open = self._keeper.tracker, True
         self._named.clear()
 

@@ -260,6 +260,34 @@ def test_names_behind_a_statement_that_keeps_all_types(server: Server, logs: Log
     assert rows_after(again, batches, table) == expected
 
 
+def test_names_behind_a_part_that_was_purged(server: Server, logs: Logs, table: str) -> None:
+    """Nobody has seen the statements of that part: the tables are read anew."""
+    server.query(f"ALTER TABLE {table} ADD COLUMN n INT, ADD COLUMN m INT")
+    log = logs()
+    start = log.find("latest")
+    log.follow(start)
+    server.query(f"INSERT INTO {table} VALUES (1, 'x', 10, 20)")
+    take_until(log, start, log.end())
+    logs.crash(log)
+    server.query(f"ALTER TABLE {table} MODIFY COLUMN m INT AFTER v")
+    begin_log(server)
+    server.query(f"INSERT INTO {table} (id, v, n, m) VALUES (2, 'x', 10, 20)")
+    server.query(f"ALTER TABLE {table} RENAME COLUMN n TO w")
+    server.query(f"INSERT INTO {table} (id, v, w, m) VALUES (3, 'x', 10, 20)")
+    again = logs(fail_on_data_loss=False)
+    again.follow(start)
+    batches = take_until(again, start, again.end())
+    expected = [{"id": number, "v": "x", "n": 10, "m": 20} for number in (1, 2)]
+    expected.append({"id": 3, "v": "x", "w": 10, "m": 20})
+    assert rows_after(again, batches, table) == expected
+    # So they are in the history that the spool keeps.
+    logs.crash(again)
+    last = logs()
+    last.follow(start)
+    last.wait_until(batches[-1][1], WAIT)
+    assert rows_after(last, batches, table) == expected
+
+
 def rows_after(log: LiveLog, batches: list[tuple[Offset, Offset]], table: str) -> list[dict[str, Any]]:
     pieces = [piece for batch in batches for piece in log.pieces(*batch, 1 << 30)]
     rows = [row for piece in pieces for batch in read_piece(piece, PLAN) for row in batch.to_pylist()]
