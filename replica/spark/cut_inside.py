@@ -28,6 +28,8 @@ _unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
 _TABLE_ID_SIZE: Final = 6
 # The event that begins a transaction's first statement, or holds the whole transaction.
 _BEYOND_BEGIN: Final = frozenset({EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
+# The text of a statement, which no row needs, and which may be larger than its rows. MariaDB logs it by default.
+_TEXTS: Final = frozenset({EventType.ROWS_QUERY, EventType.MARIADB_ANNOTATE_ROWS})
 
 # Position and size of an event in the file.
 _Event = tuple[int, int]
@@ -175,6 +177,7 @@ def _beginning(data: mmap.mmap, piece: LogPiece, first: int) -> Iterator[_Event]
     for offset, kind, size in _events(data, piece, first):
         if kind in _BEYOND_BEGIN:
             return
-        yield offset, size
+        if kind not in _TEXTS:
+            yield offset, size
         if kind == EventType.QUERY:
             return
