@@ -274,9 +274,10 @@ class BinlogStream(OneProcess, GroupedStream):
             self._account.finish_handed()
         await self._save()
         dump, progress = self._dump, self._account.progress
-        if dump is not None and dump.session.ack_requested and self._grouping.held is None:
-            if (place := self._delivery.place) == (progress.file, progress.position):
-                dump.session.acknowledge(*place)
+        place = self._delivery.place
+        is_boundary = place == (progress.file, progress.position) and self._grouping.held is None
+        if dump is not None and dump.session.ack_requested and is_boundary:
+            dump.session.acknowledge(*place)
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called repeatedly, and from any task."""

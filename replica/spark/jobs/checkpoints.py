@@ -10,6 +10,7 @@ stand for other ranges of the log, whose rows would be missing. ``check_place`` 
 
 import json
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
@@ -17,7 +18,12 @@ from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.offsets import Offset
 from ...spool.storage import system_of
-from .spark_session import local_path
+from .spark_session import is_connect, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def last_batch(checkpoint: str, storage: Mapping[str, str]) -> int | None:
@@ -32,6 +38,19 @@ def last_number(folder: str, storage: Mapping[str, str]) -> int:
     found = system.get_file_info(FileSelector(path, allow_not_found=True))
     numbers = [info.base_name.removesuffix(".compact") for info in found]
     return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+
+def query_id(frame: "DataFrame", checkpoint: str, storage: Mapping[str, str]) -> str:
+    """The id of the streaming query whose micro-batch ``foreachBatch`` got.
+
+    With Spark Connect it is read from the query's checkpoint. Raises ``CheckpointError`` if that cannot be read.
+    """
+    session = frame.sparkSession
+    if not is_connect(session):
+        found = session.sparkContext.getLocalProperty(_QUERY_ID)
+        assert found is not None
+        return str(found)
+    return query_of(checkpoint, storage)
 
 
 def query_of(checkpoint: str, storage: Mapping[str, str]) -> str:

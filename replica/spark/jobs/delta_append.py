@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import NO_STORAGE
+from .checkpoints import query_id
 from .partitioned_files import (
     PartitionedFiles,
     WrittenFiles,
@@ -40,7 +41,7 @@ from .partitioned_files import (
     with_day,
     written_files,
 )
-from .spark_session import query_id, save
+from .spark_session import save
 from .staging import schema_from_text, schema_to_text
 
 NAME: Final = "mysql-replica-delta"

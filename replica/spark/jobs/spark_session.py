@@ -37,7 +37,6 @@ _CONNECT: Final = "pyspark.sql.connect."
 #: The name of the source.
 FORMAT: Final = "mysql-binlog"
 # The local property that names the query of a micro-batch.
-_QUERY_ID: Final = "sql.streaming.queryId"
 _POLL_SECONDS: Final = 1
 _LOGGER: Final = logging.getLogger(__name__)
 # Queries that ended by ``end_with``.
@@ -135,21 +134,6 @@ def storage_of(source: Mapping[str, str]) -> dict[str, str]:
 def is_connect(session: "SparkSession") -> bool:
     """Whether this is a session of Spark Connect."""
     return type(session).__module__.startswith(_CONNECT)
-
-
-def query_id(frame: "DataFrame", checkpoint: str, storage: Mapping[str, str]) -> str:
-    """The id of the streaming query whose micro-batch ``foreachBatch`` got.
-
-    With Spark Connect it is read from the query's checkpoint. Raises ``CheckpointError`` if that cannot be read.
-    """
-    session = frame.sparkSession
-    if not is_connect(session):
-        found = session.sparkContext.getLocalProperty(_QUERY_ID)
-        assert found is not None
-        return str(found)
-    from .checkpoints import query_of
-
-    return query_of(checkpoint, storage)
 
 
 def local_path(path: str) -> str | None:

@@ -38,7 +38,6 @@ from .spark_session import (
     is_connect,
     open_session,
     our_errors,
-    query_id,
     read_stream,
     require_delta,
     session_for,
@@ -411,6 +410,7 @@ class _EachBatch:
         self._keeper: Keeper | None = None
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
+        from .checkpoints import query_id
         from .staged_source import staged_items
 
         query = query_id(frame, self._checkpoint, self._target.storage)
