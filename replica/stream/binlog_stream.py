@@ -273,8 +273,7 @@ class BinlogStream(OneProcess, GroupedStream):
         else:
             self._account.finish_handed()
         await self._save()
-        dump, progress = self._dump, self._account.progress
-        place = self._delivery.place
+        dump, place, progress = self._dump, self._delivery.place, self._account.progress
         is_boundary = place == (progress.file, progress.position) and self._grouping.held is None
         if dump is not None and dump.session.ack_requested and is_boundary:
             dump.session.acknowledge(*place)
