@@ -239,33 +239,12 @@ def _halves_reader(kind: int) -> Callable[[int, int], JsonValue]:
 
 @record(slots=True, eq=False)
 class _Names:
-    """The objects that the generated text refers to, by their names; ``key`` tells equal ones.
-
-    ``constants`` are the objects that string literals of the text stand for.
-    """
+    """The objects that the generated text refers to, by their names; ``key`` tells equal ones."""
 
     objects: dict[str, object] = field(
         default_factory=lambda: {"LITERALS": LITERALS, "UNUSUAL": UNUSUAL, "plain": decode_json}
     )
-    constants: dict[object, object] = field(default_factory=dict)
     key: list[object] = field(default_factory=list)
-
-    def literal(self, thing: object, key: object) -> str:
-        """A literal for a constant: it takes less time than a look-up, and objects with constant keys less, too."""
-        name = f"k{len(self.constants)}"
-        self.constants[name] = thing
-        self.key.append(key)
-        return repr(name)
-
-    def put_into(self, function: FunctionType) -> None:
-        """Replace the string literals of a compiled function by the constants."""
-        code = function.__code__
-        function.__code__ = code.replace(co_consts=tuple(map(self._constant, code.co_consts)))
-
-    def _constant(self, literal: object) -> Any:
-        if isinstance(literal, tuple):
-            return tuple(map(self._constant, literal))
-        return self.constants.get(literal, literal)
 
     def name(self, prefix: str, thing: object, key: object) -> str:
         name = f"{prefix}{len(self.objects)}"
@@ -311,7 +290,6 @@ class _Plan(DocumentWalk[str]):
         # The text holds no word of a document.
         exec(compile(self._text, "<json layout>", "exec"), self._names.objects)
         reader: FunctionType = self._names.objects.pop("read")  # type: ignore[assignment]
-        self._names.put_into(reader)
         return reader
 
     def fits(self, data: bytes) -> bool:
@@ -357,7 +335,7 @@ class _Plan(DocumentWalk[str]):
     # ----------------------------------------------------------------------------- what becomes of a value
 
     def _object(self, keys: Sequence[str], values: Sequence[str]) -> str:
-        named = [self._names.literal(key, key) for key in keys]
+        named = [self._names.name("k", key, key) for key in keys]
         return f"{{{', '.join(f'{key}: {value}' for key, value in zip(named, values, strict=True))}}}"
 
     def _array(self, values: Sequence[str]) -> str:
@@ -429,7 +407,7 @@ class _Plan(DocumentWalk[str]):
 
     def _constant(self, kind: int, at: int, size: int, value: JsonValue) -> str:
         self._fix(at, at + size)
-        return self._names.literal(value, (kind, self._data[at : at + size]))
+        return self._names.name("k", value, (kind, self._data[at : at + size]))
 
 
 # The calls that take values out of a document, and whether these are big-endian.
