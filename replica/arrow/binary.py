@@ -11,12 +11,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from protocol.errors import DecodeError
 from protocol.records import record
 from protocol.rows.column import Column
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, numbers_array, offset_buffer, valid_bits
+from .arrays import MAX_BYTES, POOL, ArrowColumn, Losses, numbers_array, offset_buffer, valid_bits
 from .buffer import Flags, Positions
 from .places import Places
 
@@ -83,7 +84,7 @@ def taken(data: bytes, start: Positions, end: Positions) -> pa.Array:
         len(edges) - 1,
         [None, pa.py_buffer(edges), pa.py_buffer(data)],
     )
-    return everything.take(_odd_numbers(count))
+    return pc.take(everything, _odd_numbers(count), memory_pool=POOL)
 
 
 def _odd_numbers(count: int) -> pa.Array:

@@ -19,7 +19,7 @@ from protocol.values.jsonb_diff import apply_json_diffs, read_json_diffs
 from protocol.values.jsonb_fast import JsonDecoder
 from protocol.values.jsonb_text import render_json
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses
+from .arrays import MAX_BYTES, POOL, ArrowColumn, Losses
 from .binary import bytes_array, gather, variable_array
 from .buffer import Positions, RowBuffer
 from .document_batches import DocumentBatches
@@ -109,7 +109,7 @@ def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
 def _as_utf8(texts: Texts) -> Texts | None:
     """The texts; None unless all of them are UTF-8."""
     try:
-        return Texts(texts.rows, texts.texts.view(pa.binary()).cast(STRING))
+        return Texts(texts.rows, texts.texts.view(pa.binary()).cast(STRING, memory_pool=POOL))
     except pa.ArrowInvalid:
         return None
 

@@ -16,7 +16,7 @@ from protocol.constants import ColumnType
 from protocol.values.jsonb import INT16, INT32, INT64, UINT16, UINT32, UINT64
 from protocol.values.jsonb_text import float_text
 
-from .arrays import Losses, fixed_array
+from .arrays import POOL, Losses, fixed_array
 from .binary import text_array, variable_array
 from .buffer import Flags, Positions, RowBuffer
 from .decimals import decimal_of
@@ -48,7 +48,7 @@ _NO_FRACTION: Final = b".0"
 def integer_texts(numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> pa.Array:
     """The texts of whole numbers."""
     arrow_type = pa.uint64() if numbers.dtype == np.uint64 else pa.int64()
-    return fixed_array(arrow_type, numbers, None).cast(pa.string())
+    return fixed_array(arrow_type, numbers, None).cast(pa.string(), memory_pool=POOL)
 
 
 def double_texts(numbers: npt.NDArray[np.float64]) -> pa.Array:
@@ -70,7 +70,7 @@ def double_texts(numbers: npt.NDArray[np.float64]) -> pa.Array:
 
 
 def _fractions(numbers: npt.NDArray[np.float64]) -> pa.Array:
-    return fixed_array(pa.float64(), numbers, None).cast(pa.string())
+    return fixed_array(pa.float64(), numbers, None).cast(pa.string(), memory_pool=POOL)
 
 
 def _wholes(numbers: npt.NDArray[np.float64]) -> pa.Array:
@@ -79,7 +79,7 @@ def _wholes(numbers: npt.NDArray[np.float64]) -> pa.Array:
     # Arrays, because to make a scalar of a string pyarrow imports pandas.
     fraction = variable_array(pa.string(), lengths, pa.py_buffer(_NO_FRACTION * len(numbers)), None)
     between = variable_array(pa.string(), lengths * 0, pa.py_buffer(b""), None)
-    return pc.binary_join_element_wise(whole, fraction, between)
+    return pc.binary_join_element_wise(whole, fraction, between, memory_pool=POOL)
 
 
 def _others(numbers: npt.NDArray[np.float64]) -> pa.Array:
@@ -98,7 +98,8 @@ def decimal_texts(buffer: RowBuffer, start: Positions, precision: int, scale: in
     """
     if not writes_decimal(precision, scale):
         return None
-    return decimal_of(precision, scale).convert(Places(buffer, start), Losses()).cast(pa.string())
+    decimals = decimal_of(precision, scale).convert(Places(buffer, start), Losses())
+    return decimals.cast(pa.string(), memory_pool=POOL)
 
 
 def temporal_texts(kind: int, buffer: RowBuffer, start: Positions) -> tuple[pa.Array, Flags] | None:
@@ -120,7 +121,7 @@ def temporal_texts(kind: int, buffer: RowBuffer, start: Positions) -> tuple[pa.A
     days = calendar_days(Places(buffer, start), year_month * is_right, packed >> 41 & 31)
     is_right &= days.is_real
     time = ((hour * 60 + minute) * 60 + second) * _SECOND + micro
-    return convert(days.days, time).cast(pa.string()), is_right
+    return convert(days.days, time).cast(pa.string(), memory_pool=POOL), is_right
 
 
 def _date(days: Positions, time: Positions) -> pa.Array:

@@ -18,7 +18,7 @@ from protocol.inflate import uncompress_column
 from protocol.records import record
 from protocol.rows.column import Column
 
-from .arrays import MAX_BYTES, ArrowColumn, Losses, TooLargeError, different, object_array
+from .arrays import MAX_BYTES, POOL, ArrowColumn, Losses, TooLargeError, different, object_array
 from .binary import Gathered, gather, variable_array
 from .buffer import Bytes, Flags
 from .places import Places
@@ -103,7 +103,7 @@ def _each(decode: Decode, places: Places, losses: Losses) -> pa.Array:
 
 def _utf8(decode: Decode, places: Places, losses: Losses) -> pa.Array:
     try:
-        return gather(places).array(pa.binary()).cast(STRING)
+        return gather(places).array(pa.binary()).cast(STRING, memory_pool=POOL)
     except pa.ArrowInvalid:
         return _each(decode, places, losses)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import MAX_BYTES, TooLargeError, numbers_array
+from .arrays import MAX_BYTES, POOL, TooLargeError, numbers_array
 from .binary import text_array, variable_array
 from .buffer import Bytes, Positions
 
@@ -33,7 +33,7 @@ def joined(parts: Parts, rows: int) -> pa.Array:
         [part] = parts
         return _repeated(part, rows) if isinstance(part, bytes) else part
     arguments = [_literal(part) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*arguments, _NOTHING)
+    return pc.binary_join_element_wise(*arguments, _NOTHING, memory_pool=POOL)
 
 
 def _repeated(text: bytes, rows: int) -> pa.Array:
@@ -63,14 +63,15 @@ def put_in_rows(arrays: Sequence[tuple[Positions, pa.Array]]) -> pa.Array:
     rows = np.concatenate([rows for rows, _ in arrays])
     order = np.empty(len(rows), np.int64)
     order[rows] = np.arange(len(rows))
-    return concatenated([array for _, array in arrays]).take(numbers_array(order))
+    whole = concatenated([array for _, array in arrays])
+    return pc.take(whole, numbers_array(order), memory_pool=POOL)
 
 
 def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
     """The strings of these arrays, in order; no slice. Raises ``TooLargeError`` above 2 GiB."""
     if sum(array.nbytes for array in arrays) > MAX_BYTES:
         raise TooLargeError
-    return pa.concat_arrays(arrays)
+    return pa.concat_arrays(arrays, memory_pool=POOL)
 
 
 def replaced(array: pa.Array, rows: Positions, texts: Sequence[bytes]) -> pa.Array:
