@@ -379,12 +379,12 @@ class Copier:
         self._rows[table] = min(self._options.snapshot_chunk_rows, fitting)
 
     async def _plan(self, session: Session, table: TableId) -> ReadPlan | None:
+        """How to read a table; None if it does not exist."""
         async with self._plan_lock:
-            if self._known_plan(table) is None:
-                await self._read_plans(session, table)
-        plan = self._known_plan(table)
-        if plan is None:
-            return None
+            # Again, if the stream has come to a statement about the table meanwhile: the table is not gone.
+            while (plan := self._known_plan(table)) is None:
+                if not await self._read_plans(session, table):
+                    return None
         if plan.key_names != self._copy.tables[table].key.names or not self._copy.follows(table):
             # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again.
             self._copy.add(table, key_columns_of(plan), self._place())
@@ -394,8 +394,8 @@ class Copier:
         plan, of_shape = self._plans.get(table, (None, 0))
         return plan if of_shape == self._copy.tables[table].shape_number else None
 
-    async def _read_plans(self, session: Session, table: TableId) -> None:
-        """Read the plan of a table, and those of some that come next."""
+    async def _read_plans(self, session: Session, table: TableId) -> bool:
+        """Read the plan of a table, and those of some that come next. Returns whether the table exists."""
         assert self._source is not None
         self._forget_plans()
         following = [one for one in islice(self._copy.waiting, _PLANS) if self._known_plan(one) is None]
@@ -406,6 +406,7 @@ class Copier:
             # It may be about another one of these tables.
             plans = await read_plans(session, self._source, [table], self._options, self._suffix)
         self._plans |= {one: (plans[one], number) for one, number in numbers.items() if one in plans}
+        return table in plans
 
     def _forget_plans(self) -> None:
         """Drop the plans of tables whose copy is complete: readers were compiled for them."""

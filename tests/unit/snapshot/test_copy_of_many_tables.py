@@ -176,6 +176,32 @@ async def test_a_plan_that_was_read_early_may_be_outdated(monkeypatch: pytest.Mo
                 await reading._after(error, table, FailureCount())
 
 
+async def test_a_table_that_is_altered_while_its_plan_is_read_is_still_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plan is outdated when it comes: it is read again, and the table does not count as dropped."""
+    copy, name, asked = SnapshotCopy(), identity(1), []
+    copy.add(name, KEY, PLACE)
+    [(_, window)] = copy.windows(PLACE, 1)
+
+    async def read_plans(session: object, source: object, tables: Sequence[str], *_: object) -> object:
+        asked.append(list(tables))
+        if len(asked) == 1:
+            # The stream comes to the statement.
+            copy.settle([query("ALTER TABLE shop.t00001 ADD b INT")])
+        return {name: SimpleNamespace(key_names=KEY.names)}
+
+    monkeypatch.setattr(copier, "read_plans", read_plans)
+    reading = copier.Copier(
+        Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"}), copy, lambda: PLACE
+    )
+    monkeypatch.setattr(reading, "_source", object())
+    await reading._read(_Server(), [(name, window)])  # type: ignore[arg-type]
+    assert len(asked) == 2
+    assert window.is_void
+    assert not copy.tables[name].is_dropped
+
+
 def test_tables_whose_first_rows_are_read_together() -> None:
     """Those that have begun, and those that are read by themselves, are no part of it."""
     source = Source(6)
