@@ -40,7 +40,7 @@ _PIECE_SECONDS: Final = 0.002
 _SENT_AT_ONCE: Final = 100
 # Seconds in which a source that searches its log has to find something.
 _LONGEST_SEARCH: Final = 3600.0
-# Seconds for rows to arrive from a server that says it is sending them.
+# Seconds for rows to arrive from a server that says it is sending them, or has sent all.
 _ON_THEIR_WAY: Final = 1.0
 
 _Value = TypeVar("_Value")
@@ -273,11 +273,12 @@ class Session:
     async def _more_rows(self, silence: float) -> None:
         try:
             while not await self.wait(silence):
-                activity = await self.activity()
-                if activity == "writing" and await self.wait(_ON_THEIR_WAY):
+                if await self.activity() == "working":
+                    continue
+                # Rows may have come since, from a server that is idle by now, too.
+                if await self.wait(_ON_THEIR_WAY):
                     return
-                if activity != "working":
-                    raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+                raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
         except BaseException:
             # A late answer would be taken for the answer to the next command.
             self.abort()

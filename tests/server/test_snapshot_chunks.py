@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from protocol.errors import (
 )
 from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.row_keys import KeyRange
+from replica.source.process_list import Activity
 from replica.source.session import Session
 from tests.faults.proxy import Fault, FaultProxy
 from tests.server.support.table_reading import plan_of, read_chunks, reading_session
@@ -185,6 +187,25 @@ async def test_an_error_among_the_rows_is_the_servers_own(server: Server, schema
 
 async def test_a_server_at_work_is_waited_for(server: Server, schema: str) -> None:
     """A condition that few rows meet, as of snapshot_where, lets the server search for long."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
+    async with reading_session(server) as session:
+        plan = await plan_of(session, schema, "t", where="SLEEP(1) = 0 AND id = 2")
+        chunk = await ChunkReader(session, plan, silence=0.2).start(KeyRange())
+        assert [row async for rows in chunk for row in rows] == [(2,)]
+
+
+async def test_rows_that_come_while_the_server_is_asked(
+    server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has sent all of them and is idle when it answers. They were taken for lost."""
+    asked = Session.activity
+
+    async def late(session: Session) -> Activity:
+        await asyncio.sleep(3)
+        return await asked(session)
+
+    monkeypatch.setattr(Session, "activity", late)
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
     async with reading_session(server) as session:
