@@ -7,6 +7,7 @@ converters here; text, bytes and labels have those of the log. Zero and partial 
 in the log's batches. A JSON document is the server's own text.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -71,7 +72,8 @@ class ResultBatches:
 
     def _arrays(self, rows: UndecodedRows) -> dict[int, pa.Array]:
         buffer = RowBuffer(rows.parts)
-        sizes = np.fromiter(rows.sizes, np.int64, len(rows))
+        # numpy takes 28 ns for each integer of a list, and 5 with an array between.
+        sizes = np.array(array("I", rows.sizes), np.int64)
         ends = np.cumsum(sizes)
         walk = _Walk(buffer, ends - sizes + ROW_HEAD, self._layouts)
         places = [walk.find(place, layout) for place, layout in enumerate(self._layouts)]
