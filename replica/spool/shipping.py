@@ -20,7 +20,7 @@ from protocol.records import replace
 
 from .offsets import Key
 from .pieces import LogPiece
-from .storage import file_system, write_whole
+from .storage import file_system, make_folder, write_whole
 
 #: So many bytes travel with the pieces of a batch, and so large may a piece be.
 SHIPPED_BYTES: Final = 16 << 20
@@ -38,8 +38,8 @@ class ObjectFolder:
         self.uri = uri.rstrip("/")
         self._system, self._path = file_system(self.uri, storage)
         try:
-            self._system.create_dir(self._path, recursive=True)
-            found = self._system.get_file_info(FileSelector(self._path))
+            make_folder(self._system, self._path)
+            found = self._system.get_file_info(FileSelector(self._path, allow_not_found=True))
         except OSError as error:
             raise CheckpointError(f"spoolDir {self.uri}: {error}") from error
         # Their names do not tell of which server's log they are, so they are not used again.

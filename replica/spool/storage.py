@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
 from protocol.errors import CheckpointError, ConfigurationError
 
@@ -94,14 +94,20 @@ class StoredFile:
             raise CheckpointError(f"{self.uri}: {error}") from error
 
 
+def make_folder(system: FileSystem, path: str) -> None:
+    """Make a folder on a disk. An object store needs none; to ask for one takes rights on its whole bucket."""
+    base = system.base_fs if isinstance(system, SubTreeFileSystem) else system
+    if isinstance(base, LocalFileSystem):
+        system.create_dir(path, recursive=True)
+
+
 def write_whole(system: FileSystem, path: str, write: Callable[[pa.NativeFile], object]) -> None:
     """Write a file that nobody sees before it is whole; its folder is made if there is none. Raises ``OSError``."""
     folder, _, name = path.rpartition("/")
-    # An object store shows an object when it is whole, and needs no folders; a disk shows each byte.
+    # An object store shows an object when it is whole; a disk shows each byte.
     is_disk = isinstance(system, LocalFileSystem)
     written = f"{folder}/.{name}" if is_disk else path
-    if is_disk:
-        system.create_dir(folder, recursive=True)
+    make_folder(system, folder)
     with system.open_output_stream(written) as target:
         write(target)
     if is_disk:

@@ -1,4 +1,7 @@
-"""Commits to an object store whose answers get lost on their way: each is made once, and its files stay."""
+"""An object store behind a gateway that loses answers to commits, and refuses to tell of the bucket.
+
+Each commit is made once, its files stay, and rights below a prefix are enough.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from protocol.errors import ConfigurationError
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.delta_append import DeltaWriter, open_table
 from replica.spark.jobs.job_state import JobState
@@ -22,6 +26,9 @@ from replica.spark.jobs.keeper import Keeper, stage_here
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.leaf_files import dataset
 from replica.spark.jobs.target import Target
+from replica.spool.pieces import LogPiece
+from replica.spool.shipping import ObjectFolder
+from replica.spool.storage import open_input
 from tests.server.support.clusters import BUCKET
 from tests.server.support.losing_store import losing
 from tests.spark.support.kept_log import RandomLog, packed
@@ -46,6 +53,18 @@ def test_appended_rows(losing_store: dict[str, str], tmp_path: Path) -> None:
         writer.commit([writer.write(iter([rows]))])
     table = DeltaTable(target, storage_options=losing_store)
     assert sorted(table.to_pyarrow_table()["number"].to_pylist()) == list(range(BATCHES))
+
+
+def test_pieces_of_the_log(losing_store: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"piece of a log")
+    folder = ObjectFolder(f"s3://{BUCKET}/{tmp_path.name}", losing_store)
+    piece = folder.put(LogPiece(str(path), "bin.000001", 1, start=9, size=5, position=4))
+    assert open_input(piece.uri, losing_store).read() == b"a log"
+    # As of a killed run.
+    assert ObjectFolder(folder.uri, losing_store).size == 0
+    with pytest.raises(ConfigurationError):
+        open_input(piece.uri, losing_store)
 
 
 def test_kept_tables(seed: int, losing_store: dict[str, str], tmp_path: Path) -> None:

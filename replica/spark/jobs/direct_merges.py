@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from protocol.records import replace
 
+from ...spool.storage import make_folder
 from . import staging
 from .leaf_files import NewFile, folder
 from .merges import (
@@ -58,7 +59,7 @@ def merge_directly(
         replace(merge, groups=tuple(merge.groups[number] for number in merge.touched)) for merge in merges
     ]
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.plan.json"
-    system.create_dir(staging.FOLDER, recursive=True)
+    make_folder(system, staging.FOLDER)
     with system.open_output_stream(path) as file:
         file.write(json.dumps(_plan(merges, tasks)).encode())
     options = {"target": target, "storage": json.dumps(dict(storage)), "plan": path}

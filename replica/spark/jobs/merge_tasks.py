@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ...spool.storage import make_folder
 from ..packed_items import binary_value
 from . import staging
 from .direct_merges import is_direct, merge_directly
@@ -114,7 +115,7 @@ def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, 
 def _written(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> list[Any]:
     """What the tasks that write leaves have returned, in the order of their partitions."""
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
-    system.create_dir(staging.FOLDER, recursive=True)
+    make_folder(system, staging.FOLDER)
     save(frame, LeavesTarget, _options(target, storage, result=path))
     with system.open_input_stream(path) as file:
         found: list[Any] = json.loads(file.read())

@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from protocol.records import field, record
 
+from ...spool.storage import make_folder
 from ..packed_items import unpack_batches
 
 # The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
@@ -152,11 +153,8 @@ class PartitionedFiles:
             f"{name}={self._folder_name(value)}" for name, value in zip(self._partitions, values, strict=True)
         ]
         path = "/".join([*folders, f"part-{uuid.uuid4()}.parquet"])
-        if isinstance(self._filesystem, SubTreeFileSystem) and isinstance(
-            self._filesystem.base_fs, LocalFileSystem
-        ):
-            # An object store needs no folders, and Delta's file system makes them.
-            self._filesystem.create_dir("/".join(folders), recursive=True)
+        # Delta's file system makes folders itself.
+        make_folder(self._filesystem, "/".join(folders))
         clustered = tuple(name for name in CLUSTERED if name in schema.names)
         writer = pq.ParquetWriter(
             path, schema, filesystem=self._filesystem, compression="zstd", write_page_index=bool(clustered)

@@ -24,7 +24,7 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.server_facts import Source
 from ...spool.offsets import Offset
-from ...spool.storage import system_of, write_whole
+from ...spool.storage import make_folder, system_of, write_whole
 from ..source_options import parse_options
 from ..stream_connection import connection_options
 from . import job_state
@@ -244,6 +244,6 @@ def copy_files(settled: Settled, target: Target) -> None:
     """Copy the files with rows of prepared XA transactions to a target."""
     source, system = (folder(one.path, one.storage) for one in (settled.target, target))
     for path in settled.state.files():
-        system.create_dir(os.path.dirname(path), recursive=True)
+        make_folder(system, os.path.dirname(path))
         with source.open_input_stream(path) as data, system.open_output_stream(path) as file:
             file.write(data.read())

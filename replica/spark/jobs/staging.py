@@ -23,6 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from protocol.records import field, record, replace
 
+from ...spool.storage import make_folder
 from ..packed_items import PackedItem, unpack
 from .changes_per_key import KEPT_FACTS, Numbers, column_names, moved
 from .leaf_files import folder
@@ -142,7 +143,7 @@ class StagingFile:
     def write(self, rows: pa.Table, key: Sequence[str]) -> Part:
         """The part that these rows have become; they have what a part has, and nothing else."""
         if self._sink is None:
-            self._system.create_dir(FOLDER, recursive=True)
+            make_folder(self._system, FOLDER)
             self._sink = self._system.open_output_stream(self.path)
         offset = self._sink.tell()
         with pa.ipc.new_stream(self._sink, rows.schema, options=COMPRESSED) as writer:

@@ -3,7 +3,8 @@
     python -m tests.server.support.losing_store PORT  ->  prints its own port
 
 The client sees a 503 or a broken connection in turns, as from a real gateway, sends the commit again, and is told
-that it is there already. A process of its own: deltalake holds the interpreter while it waits for the store.
+that it is there already. It may not look at the bucket itself (HEAD), as a user who has rights below a prefix only.
+A process of its own: deltalake holds the interpreter while it waits for the store.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = b"".join(self._body())
+        if self.command == "HEAD" and "/" not in self.path.strip("/"):
+            self.send_error(http.client.FORBIDDEN)
+            return
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
         store = http.client.HTTPConnection("127.0.0.1", self.store)
         store.request(self.command, self.path, body, headers)
