@@ -168,6 +168,25 @@ class Dump:
         elif left is not None and (limit is None or left <= limit):
             await self._check_life()
 
+    def decode_first(self, decoder: EventDecoder, raw: bytes) -> Event | None:
+        """Decode one of the first events. An event of the log proves the start point: then it ``is_known``.
+
+        From a position in the middle of an event, a source may send bytes that look like an event:
+        ``PositionInsideEventError``.
+        """
+        file, position = decoder.file, decoder.position
+        try:
+            event = decoder.decode(raw)
+        except DecodeError as error:
+            raise _not_an_event(file, position, error.reason) from error
+        header = EventHeader._make(unpack_event_header(raw))
+        if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
+            return event
+        if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
+            raise _not_an_event(file, position, f"its header says that it ends at {header.next_position}")
+        self.is_known = True
+        return event
+
     def check_place(
         self, raw: bytes, decoder: EventDecoder, progress: Progress, *, is_open: bool = False
     ) -> None:
@@ -175,9 +194,10 @@ class Dump:
 
         A dump by GTIDs leaves out whole transactions that are known: there may be a gap where none is open
         (``is_open``: one is that ``progress`` has not come to). A dump by position leaves out nothing, except behind
-        a format description what tells how the file is encrypted. Of a damaged event ``decoder`` says more.
+        a format description what tells how the file is encrypted. Of a damaged event ``decoder`` says more, and
+        before ``is_known`` ``decode_first``.
         """
-        if len(raw) < EVENT_HEADER_SIZE:
+        if len(raw) < EVENT_HEADER_SIZE or not self.is_known:
             return
         _, kind, _, size, end, flags = unpack_event_header(raw)
         position = decoder.position
@@ -258,25 +278,6 @@ def is_behind_description(decoder: EventDecoder, position: int) -> bool:
     """Whether the event at this position is the second one of its file."""
     description = decoder.format_description
     return description is not None and position == description.position + description.header.size
-
-
-def decode_first(decoder: EventDecoder, raw: bytes) -> tuple[Event | None, bool]:
-    """Decode one of the first events from a position. Returns the event, and whether it proves the position.
-
-    Only an event of the log proves it. From a position in the middle of an event, a source may send bytes that look
-    like an event: ``PositionInsideEventError``.
-    """
-    file, position = decoder.file, decoder.position
-    try:
-        event = decoder.decode(raw)
-    except DecodeError as error:
-        raise _not_an_event(file, position, error.reason) from error
-    header = EventHeader._make(unpack_event_header(raw))
-    if header.type in _BEFORE_FIRST or header.flags & EventFlag.ARTIFICIAL:
-        return event, False
-    if header.next_position not in (0, (position + header.size) & 0xFFFFFFFF):
-        raise _not_an_event(file, position, f"its header says that it ends at {header.next_position}")
-    return event, True
 
 
 def _not_an_event(file: str, position: int, reason: str) -> PositionInsideEventError:

@@ -16,7 +16,7 @@ What ends a batch early, and what happens in the middle of one:
     A DDL statement does not end a batch. ``SchemaTracker`` applies it to the schema history at once, a
     ``SchemaChangeEvent`` for each table that it changes comes behind it, and the decoder forgets all tables.
     A table map without names, of a table that is new since the last DDL, gets them from the history. If it has none,
-    the batch ends before the table map, the stream asks the source, and the next batch begins with that table map.
+    the batch ends before the table map, the stream asks the source, and the table map is a batch of its own.
     An event that changes how later events are read (``ALONE``) is decoded by itself, between two batches.
     Damage: the events before the damaged event are handed out. Then ``advance`` raises the error.
     A lost connection: the stream waits for bytes only when the batch is handed out, so the user gets all whole events
@@ -61,7 +61,7 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..schemas.schema_tracker import SchemaTracker
-from ..source.dump import Dump, decode_first, is_behind_description, is_internal
+from ..source.dump import Dump, is_behind_description, is_internal
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
 from ..transactions.replay import (
@@ -225,8 +225,6 @@ class Delivery:
         self._decoder = self.decoders.make(dump)
         self.account.begin_dump(self._decoder if dump.is_by_gtid else None)
         self._has_news, self._awaits_rotate = False, True
-        # Whether an event of the log is known to begin where the dump began.
-        self._is_proven = dump.is_known
         self._names.open(self._decoder)
         self._drop()
 
@@ -234,15 +232,14 @@ class Delivery:
         """Forget the events that were received and not handed out: the source sends them again."""
         self._raws: Sequence[bytes] = ()
         self._next = 0
-        # Decoded events that are handed out after the current batch.
-        self._divided: Batch | None = None
+        # Decoded events that are not handed out yet.
+        self._decoded: Batch | None = None
         self._error: ReplicaError | None = None
         # The rest of a compressed transaction, and the number of its next event.
         self._payload: Iterator[Event] | None = None
         self._inner = 0
-        # A table map without column names, and its bytes: until it is described, and then until it is handed out.
-        self._nameless: tuple[TableMapEvent, bytes] | None = None
-        self._described: tuple[TableMapEvent, bytes] | None = None
+        # A table map without column names, until it is described.
+        self._nameless: Batch | None = None
         self._names.drop()
 
     # Batches
@@ -253,22 +250,31 @@ class Delivery:
         Raises the errors of decoding, ``SourceChangedError`` and ``CannotResumeError``.
         """
         self.account.finish_batch()
-        request = self._chunk()
-        if request is None and self._copy.takes_end():
+        if chunk := self._chunk():
+            return chunk
+        if self._copy.takes_end():
             self._end_if_reached()
-        while request is None:
-            if self._divided is not None:
-                request = self._deliver(self._divided)
+        while True:
+            if self._decoded is not None:
+                is_inner = self._decoded.inner > 0
+                events = self._hand_out(self._decoded)
+                if length_hint(events):
+                    return Deliver(events)
+                self.account.finish_batch()
+                if is_inner:
+                    return Ask.TURN
             elif self._is_over:
                 return Ask.END
             elif self._error is not None:
                 raise self._error
             elif self._nameless is not None:
-                return Describe(self._nameless[0])
+                (event,) = self._nameless.events
+                assert isinstance(event, TableMapEvent)
+                return Describe(event)
             elif self._payload is not None:
-                request = self._decode_payload(self._payload)
-            elif self._described is not None or self._next < len(self._raws):
-                request = self._decode()
+                self._decode_payload(self._payload)
+            elif self._next < len(self._raws):
+                self._decode()
             elif not 0 <= self._decoder.position - self._turned_at < _TURN_BYTES:
                 self._turned_at = self._decoder.position
                 return Ask.TURN
@@ -276,7 +282,6 @@ class Delivery:
                 self._turned_at = self._decoder.position
                 # Heartbeats, and events that the user does not want, may have moved the place.
                 return self._chunk() or Ask.READ
-        return request
 
     def _chunk(self) -> Request | None:
         """A chunk of the copy that is due at this place."""
@@ -297,15 +302,19 @@ class Delivery:
     def describe(self, event: TableMapEvent, table: Table | None) -> None:
         """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
         event.table = self._decoder.name_table(event.table_id, table or event.table)
-        self._described, self._nameless = self._nameless, None
+        batch, self._nameless = self._nameless, None
+        assert batch is not None
+        self._admit(batch)
 
-    def _decode(self) -> Request | None:
+    def _decode(self) -> None:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
-        events, kept = self._take_described()
-        if not events and self._is_special(self._raws[self._next]):
+        events: list[Event] = []
+        kept: list[bytes] = []
+        if self._is_special(self._raws[self._next]):
             self._check_place(events)
             self._next += 1
-            return self._decode_special(self._raws[self._next - 1])
+            self._decode_special(self._raws[self._next - 1])
+            return
         try:
             while self._next < len(self._raws):
                 self._check_place(events)
@@ -316,33 +325,33 @@ class Delivery:
                 if not self._decoder.takes_description():
                     break
                 if not self._names.gives(events[-1]):
-                    self._wait_for_description(events.pop(), kept.pop())
+                    self._nameless = Batch([events.pop()], [kept.pop()])
                     break
         except ReplicaError as error:
             self._names.follow(events)
             self._error = error
-        return self._admit(Batch(events, kept))
+        self._admit(Batch(events, kept))
 
     def _check_place(self, events: Sequence[Event]) -> None:
-        """Raise ``DecodeError`` if events are missing before the next one. ``events``: a table map, if any."""
-        if self._dump is not None and self._is_proven and self._replay is None and self._not_before is None:
+        """Raise ``DecodeError`` if events are missing before the next one. ``events`` come before it in its batch."""
+        if self._dump is not None and self._replay is None and self._not_before is None:
             raw, progress = self._raws[self._next], self.account.progress
             self._dump.check_place(raw, self._decoder, progress, is_open=bool(events))
 
     def _is_special(self, raw: bytes) -> bool:
         if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
             return True
-        return not self._is_proven or self._not_before is not None
+        return self._not_before is not None or (self._dump is not None and not self._dump.is_known)
 
-    def _decode_special(self, raw: bytes) -> Request | None:
+    def _decode_special(self, raw: bytes) -> None:
         if self._not_before is not None and raw[4:5] in ROW_CODES:
-            return None
-        if self._is_proven:
+            return
+        if self._dump is None or self._dump.is_known:
             event = self._decoder.decode(raw)
         else:
-            event, self._is_proven = decode_first(self._decoder, raw)
+            event = self._dump.decode_first(self._decoder, raw)
         if event is None:
-            return None
+            return
         self._names.follow([event])
         if is_internal(event):
             self._take_internal(event)
@@ -352,18 +361,17 @@ class Delivery:
         elif type(event) is TransactionPayloadEvent:
             self._payload, self._inner = self._decoder.payload_events(event), 1
         elif self._decoder.takes_description() and not self._names.gives(event):
-            self._wait_for_description(event, raw)
+            self._nameless = Batch([event], [raw], self.place)
         else:
-            return self._admit(Batch([event], [raw], self.place))
-        return None
+            self._admit(Batch([event], [raw], self.place))
 
-    def _decode_payload(self, payload: Iterator[Event]) -> Request | None:
-        events, _ = self._take_described()
+    def _decode_payload(self, payload: Iterator[Event]) -> None:
+        events: list[Event] = []
         try:
             for event in islice(payload, _PAYLOAD_EVENTS):
                 self._names.follow([event])
                 if self._decoder.takes_description() and not self._names.gives(event):
-                    self._wait_for_description(event, b"")
+                    self._nameless = Batch([event], [b""], self.place, self._inner + len(events))
                     break
                 events.append(event)
             else:
@@ -371,42 +379,28 @@ class Delivery:
                     self._payload = None
         except ReplicaError as error:
             self._error = error
-        inner, self._inner = self._inner, self._inner + len(events)
-        return self._admit(Batch(events, [b""] * len(events), self.place, inner)) or Ask.TURN
+        batch = Batch(events, [b""] * len(events), self.place, self._inner)
+        self._inner += len(events) + (self._nameless is not None)
+        self._admit(batch)
 
-    def _wait_for_description(self, event: Event, raw: bytes) -> None:
-        assert isinstance(event, TableMapEvent)
-        self._nameless = event, raw
-
-    def _take_described(self) -> tuple[list[Event], list[bytes]]:
-        """The table map that was waiting for its columns: it begins the next batch."""
-        if self._described is None:
-            return [], []
-        (event, raw), self._described = self._described, None
-        return [event], [raw]
-
-    def _admit(self, batch: Batch) -> Request | None:
-        """Deliver the batch without events that the user already has, and without events after the stop."""
+    def _admit(self, batch: Batch) -> None:
+        """Take decoded events, without those that the user already has and those after the stop."""
         if self._replay is not None:
             batch = self._pass_over(self._replay, batch)
-        if not batch.events:
-            return None
-        self._has_news = True
-        batch = self._names.with_changes(batch)
-        if self._stop is not None and not self._copy.is_running:
-            batch = self._up_to_stop(self._stop, batch)
-        return self._deliver(batch)
+        if batch.events:
+            self._has_news = True
+            batch = self._names.with_changes(batch)
+            if self._stop is not None and not self._copy.is_running:
+                batch = self._up_to_stop(self._stop, batch)
+        self._decoded = batch
 
-    def _deliver(self, batch: Batch) -> Request | None:
-        self._divided = None
+    def _hand_out(self, batch: Batch) -> Iterator[Event]:
+        """The events of the batch for the user, or of its part up to where something has to be done."""
+        self._decoded = None
         number = self._first_boundary(batch) if self._is_divided else self._copy.last_boundary(batch)
         if 0 < number < len(batch.events):
-            batch, self._divided = batch.before(number), batch.behind(number)
-        events = self.account.hand_out(batch)
-        if length_hint(events):
-            return Deliver(events)
-        self.account.finish_batch()
-        return None
+            batch, self._decoded = batch.before(number), batch.behind(number)
+        return self.account.hand_out(batch)
 
     def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
         """The batch without the events that the user already has."""
