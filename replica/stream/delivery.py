@@ -17,7 +17,7 @@ What ends a batch early, and what happens in the middle of one:
     ``SchemaChangeEvent`` for each table that it changes comes behind it, and the decoder forgets all tables.
     A table map without names, of a table that is new since the last DDL, gets them from the history. If it has none,
     the batch ends before the table map, the stream asks the source, and the table map is a batch of its own.
-    An event that changes how later events are read (``ALONE``) is decoded by itself, between two batches.
+    An event that changes how later events are read (``constants.ALONE``) is decoded by itself, between two batches.
     Damage: the events before the damaged event are handed out. Then ``advance`` raises the error.
     A lost connection: the stream waits for bytes only when the batch is handed out, so the user gets all whole events
     that arrived before the stream notices the loss. ``break_off`` then returns how far the user came. The new dump
@@ -44,14 +44,7 @@ from protocol.binlog.events import (
     TableMapEvent,
     TransactionPayloadEvent,
 )
-from protocol.constants import (
-    ALONE,
-    ARTIFICIAL,
-    EVENT_FLAGS_OFFSET,
-    EVENT_HEADER_SIZE,
-    HEARTBEATS,
-    ROW_CODES,
-)
+from protocol.constants import HEARTBEATS, ROW_CODES
 from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
 from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SourceChangedError
 from protocol.position import is_older
@@ -308,18 +301,25 @@ class Delivery:
 
     def _decode(self) -> None:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
+        begin = self._next
+        # Events before the first one for the user are decoded one by one.
+        if self._not_before is None and (self._dump is None or self._dump.is_known):
+            self._decode_run(begin)
+        if self._next == begin and self._error is None:
+            self._next += 1
+            self._decode_special(self._raws[begin])
+
+    def _decode_run(self, begin: int) -> None:
+        """Decode events up to one that must be decoded by itself, which may be the next one."""
         events: list[Event] = []
         kept: list[bytes] = []
-        if self._is_special(self._raws[self._next]):
-            self._check_place(events)
-            self._next += 1
-            self._decode_special(self._raws[self._next - 1])
-            return
         try:
             while self._next < len(self._raws):
                 self._check_place(events)
                 run = self._names.run(self._raws, self._next)
                 self._next = self._decoder.decode_run(run, self._next, events, kept)
+                if self._next == begin:
+                    return
                 self._names.follow(events)
                 self._names.reach()
                 if not self._decoder.takes_description():
@@ -334,14 +334,9 @@ class Delivery:
 
     def _check_place(self, events: Sequence[Event]) -> None:
         """Raise ``DecodeError`` if events are missing before the next one. ``events`` come before it in its batch."""
-        if self._dump is not None and self._replay is None and self._not_before is None:
+        if self._dump is not None and self._replay is None:
             raw, progress = self._raws[self._next], self.account.progress
             self._dump.check_place(raw, self._decoder, progress, is_open=bool(events))
-
-    def _is_special(self, raw: bytes) -> bool:
-        if len(raw) < EVENT_HEADER_SIZE or raw[4] in ALONE or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL:
-            return True
-        return self._not_before is not None or (self._dump is not None and not self._dump.is_known)
 
     def _decode_special(self, raw: bytes) -> None:
         if self._not_before is not None and raw[4:5] in ROW_CODES:
