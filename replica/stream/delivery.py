@@ -231,8 +231,9 @@ class Delivery:
         # The rest of a compressed transaction, and the number of its next event.
         self._payload: Iterator[Event] | None = None
         self._inner = 0
-        # A table map without column names, until it is described.
+        # A table map without column names, until it is described, and then until it is handed out.
         self._nameless: Batch | None = None
+        self._described: Batch | None = None
         self._names.drop()
 
     # Batches
@@ -264,6 +265,9 @@ class Delivery:
                 (event,) = self._nameless.events
                 assert isinstance(event, TableMapEvent)
                 return Describe(event)
+            elif self._described is not None:
+                self._admit(self._described)
+                self._described = None
             elif self._payload is not None:
                 self._decode_payload(self._payload)
             elif self._next < len(self._raws):
@@ -295,9 +299,7 @@ class Delivery:
     def describe(self, event: TableMapEvent, table: Table | None) -> None:
         """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
         event.table = self._decoder.name_table(event.table_id, table or event.table)
-        batch, self._nameless = self._nameless, None
-        assert batch is not None
-        self._admit(batch)
+        self._described, self._nameless = self._nameless, None
 
     def _decode(self) -> None:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
