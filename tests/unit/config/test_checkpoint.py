@@ -310,14 +310,17 @@ while True:
         "store = FileCheckpointStore(sys.argv[1])"
     )
     number, leftovers = 0, 0
-    for _ in range(60 if request.config.getoption("--long") else 8):
+    kills = 60 if request.config.getoption("--long") else 8
+    for _ in range(kills):
         command = (sys.executable, "-c", setup + code, str(path), str(number))
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == f"{number + 1} begun\n"
+            # However slow the machine is, one is saved.
+            said = [process.stdout.readline().rstrip() for _ in range(2)]
+            assert said == [f"{number + 1} begun", f"{number + 1} saved"]
             time.sleep(rng.uniform(0, 0.05))
             process.kill()
-            said = [f"{number + 1} begun", *process.stdout.read().splitlines()]
+            said += process.stdout.read().splitlines()
         assert process.returncode == KILLED
         begun, saved = (
             max([number, *(int(line.split()[0]) for line in said if line.endswith(end))])
@@ -333,7 +336,7 @@ while True:
             number = loaded.position
         assert len(os.listdir(path.parent)) == (loaded is not None)
     print(f"{number} saved, {leftovers} leftovers")
-    assert number > 8
+    assert number >= kills
 
 
 # When a stream saves
