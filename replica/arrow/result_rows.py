@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from protocol.binlog.freed_blocks import keep_freed_blocks
 from protocol.constants import ColumnType
 from protocol.errors import DecodeError, ProtocolError
 from protocol.records import replace
@@ -35,6 +36,8 @@ from .places import Places
 from .schema import batch_columns
 
 _MOST_SHORT: Final = 250
+# The rows of a batch, joined, have up to 8 MB. Without this each batch of 4.7 MB took 2,650 page faults: 6 ms.
+_KEPT: Final = 16 << 20
 _ENUM_BYTES: Final = 2
 _SET_BYTES: Final = 8
 _DAMAGE: Final = (IndexError, ValueError, OverflowError, ArithmeticError, DecodeError)
@@ -51,6 +54,7 @@ class ResultBatches:
     def __init__(
         self, table: Table, order: Sequence[int], columns: Sequence[Column], layouts: Sequence[ResultColumn]
     ) -> None:
+        keep_freed_blocks(_KEPT)
         self.losses = Losses()
         self._table = table
         self._fields = batch_columns(table)
