@@ -411,7 +411,8 @@ def _mismatch(
     return SchemaMismatchError(
         f"{event.table} at {event.file}:{event.position}: its columns there are not known "
         f'({why}). on_schema_mismatch="positional" names them @1, @2...; a schema '
-        "store (schemas=) of a stream that was there before the change has their names"
+        "store (schemas=) of a stream that was there before the change has their names; a new copy of the tables "
+        '(start="snapshot") begins behind the change after FLUSH BINARY LOGS on the source'
     )
 
 

@@ -14,10 +14,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import replica
+from protocol.errors import SchemaMismatchError
 from replica import Checkpoint, FileCheckpointStore, FileSchemaStore, SchemaChangeEvent
 from tests.server.support.ddl_runs import Row, Running
-from tests.server.support.streams import PASSWORD, SECONDS, user_of
+from tests.server.support.streams import PASSWORD, SECONDS, begin_log, user_of
 from tests.support.servers import Server
 from tests.support.socket_source import until
 
@@ -110,3 +113,24 @@ async def test_a_change_of_a_table_is_an_event(server: Server, schema: str, tmp_
 
 def names(shape: object) -> list[str] | None:
     return [column.name for column in shape.columns] if isinstance(shape, replica.Shape) else None
+
+
+async def test_a_copy_beside_names_that_are_lost_is_told_how_to_begin(server: Server, schema: str) -> None:
+    """A copy may begin with the current log file. If that has a DROP of a table that older files made, it cannot."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a INT)")
+    begin_log(server)
+    for sql in (
+        f"INSERT INTO {schema}.t VALUES (1, 1)",
+        f"DROP TABLE {schema}.t",
+        f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b VARCHAR(5))",
+        f"INSERT INTO {schema}.t VALUES (2, 'x')",
+    ):
+        server.query(sql)
+    given: dict[str, Any] = {"tables": f"{schema}.*", "stop": "now"}
+    async with replica.connect(server.dsn(), start="earliest", **given) as stream:
+        with pytest.raises(SchemaMismatchError, match="FLUSH BINARY LOGS"):
+            _ = [event async for event in stream]
+    server.query("FLUSH BINARY LOGS")
+    async with replica.connect(server.dsn(), start="snapshot", **given) as stream:
+        events = [event async for event in stream if isinstance(event, replica.SnapshotRowsEvent)]
+    assert [change.after for event in events for change in event.changes()] == [{"id": 2, "b": "x"}]
