@@ -25,12 +25,11 @@ _SIGNALS: Final = tuple(signal.Signals[name] for name in _NAMES if hasattr(signa
 class HeldSignals:
     """Holds exceptions of the program's signal handlers while asyncio runs; ``interrupt`` is called for each.
 
-    The handlers themselves run at once. ``error`` is the first exception.
+    The handlers themselves run at once. ``error`` is the first exception. Ctrl-C is raised at once if an exception is
+    held already: what was interrupted does not end.
     """
 
-    def __init__(self, interrupt: Callable[[], object], *, spares: _Called | None = None) -> None:
-        """``spares``: the handler that is left alone."""
-        self._spares = spares
+    def __init__(self, interrupt: Callable[[], object]) -> None:
         self.error: BaseException | None = None
         self._interrupt = interrupt
         self._is_active = True
@@ -45,7 +44,7 @@ class HeldSignals:
             if isinstance(handler, _Handler):
                 # A release that was cut off has left it.
                 handler = handler.called
-            if callable(handler) and handler is not self._spares:
+            if callable(handler):
                 held = _Handler(handler, self)
                 self._held.append((number, held))
                 signal.signal(number, held)
@@ -68,10 +67,9 @@ class HeldSignals:
         try:
             handler(number, frame)
         except BaseException as error:
-            if not self._is_active:
+            if not self._is_active or (self.error is not None and isinstance(error, KeyboardInterrupt)):
                 raise
-            if self.error is None:
-                self.error = error
+            self.error = self.error or error
             self._interrupt()
 
 

@@ -7,24 +7,29 @@ notebook, in a callback of asyncio) cannot run a second one: there a helper thre
 import asyncio
 import contextlib
 import os
-import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from .held_signals import HeldSignals
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item", covariant=True)
 # Below asyncio.run the first Ctrl-C raises nothing, it cancels the task: how often, in seconds, that is looked at.
 _LOOK: Final = 0.2
+
+
+class _Items(Protocol[_Item]):
+    """An asynchronous iterator of a stream's."""
+
+    def __anext__(self) -> Coroutine[Any, Any, _Item]: ...
 
 
 class LoopDriver:
     """One event loop, and a lock that only one thread drives it at a time."""
 
     def __init__(self) -> None:
-        # Runner handles Ctrl-C: it cancels what is awaited, and raises KeyboardInterrupt when that has ended.
         # With a factory of its own it leaves the thread's current event loop alone.
         self._runner = _new_runner()
         self._lock = threading.RLock()
@@ -63,6 +68,7 @@ class LoopDriver:
                 except BaseException as error:
                     # It came when the work was done: the result is not lost.
                     if not results:
+                        work.close()
                         raise
                     self._overdue = error
                 if is_last:
@@ -74,19 +80,32 @@ class LoopDriver:
                     self._end_loop()
                     self._runner = _new_runner()
 
+    def next(self, items: _Items[_Result]) -> _Result:
+        """Await the next item. Raises ``StopIteration`` behind the last one, and after ``close``.
+
+        A signal handler may call ``close`` at any moment, also between a caller's look at ``is_closed`` and this.
+        """
+        try:
+            return self.run(items.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except RuntimeError:
+            if self._is_closed:
+                raise StopIteration from None
+            raise
+
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
-        if _is_loop_running():
-            self._wait_for_helper(work)
-            return
+        # Made here: the helper thread must not make another one meanwhile.
         loop = self._runner.get_loop()
-        # asyncio.Runner has its own way with Ctrl-C.
-        held = HeldSignals(
-            lambda: loop.call_soon_threadsafe(self._cancel, work), spares=signal.default_int_handler
-        )
+        # Ctrl-C, too: asyncio.Runner has a handler of its own, which counts the first one away if it comes early.
+        held = HeldSignals(lambda: loop.call_soon_threadsafe(self._cancel, work))
         try:
             try:
                 held.hold()
-                self._runner.run(work)
+                if _is_loop_running():
+                    self._wait_for_helper(work)
+                else:
+                    self._runner.run(work)
             finally:
                 held.release()
         except BaseException:
@@ -146,7 +165,6 @@ class LoopDriver:
                 if task is not None and self._is_cancelled(task):
                     raise asyncio.CancelledError
         except BaseException:
-            # Ctrl-C, while the helper waits in the loop.
             self._runner.get_loop().call_soon_threadsafe(self._cancel, work)
             wait((future,))
             raise
@@ -202,7 +220,7 @@ class LoopDriver:
             if self._is_closed:
                 return
             self._is_closed = True
-            held = HeldSignals(lambda: None, spares=signal.default_int_handler)
+            held = HeldSignals(lambda: None)
             try:
                 held.hold()
                 self._end_loop()
@@ -229,9 +247,9 @@ def _new_runner() -> asyncio.Runner:
 async def _collect(work: Coroutine[Any, Any, _Result], results: list[_Result]) -> None:
     """Await ``work``; the task itself has no result.
 
-    Runner sets a handler of Ctrl-C that knows the task, and ``signal.signal`` looks each handler up in an enum, which
-    makes the repr of what it does not find: that of the task with its result, an event of a table of 100 columns. It
-    took 40 % of the time of such a log.
+    A handler of signals may know the task, and ``signal.signal`` looks each handler up in an enum, which makes the
+    repr of what it does not find: with asyncio.Runner's handler of Ctrl-C that of the task with its result, an event
+    of a table of 100 columns. It took 40 % of the time of such a log.
     """
     results.append(await work)
 

@@ -34,12 +34,7 @@ class SyncArrowBatches:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        if self._driver.is_closed:
-            raise StopIteration
-        try:
-            return self._driver.run(self._batches.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
+        return self._driver.next(self._batches)
 
     @property
     def table(self) -> str:

@@ -43,12 +43,7 @@ class SyncBatches:
         return self
 
     def __next__(self) -> ChangeBatch:
-        if self._driver.is_closed:
-            raise StopIteration
-        try:
-            return self._driver.run(self._batches.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
+        return self._driver.next(self._batches)
 
 
 class SyncStream(OneProcess):
@@ -124,9 +119,14 @@ class SyncStream(OneProcess):
             if not stream._has_duties and self._driver.call(self._advance):
                 for event in stream._batch:
                     return event
-            return self._driver.run(stream.__anext__())
-        except StopAsyncIteration:
+            return self._driver.next(stream)
+        except StopIteration:
             return None
+        except RuntimeError:
+            # A signal handler may call close() at any moment, also since the look at it above.
+            if self._driver.is_closed:
+                return None
+            raise
         finally:
             if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
                 self._rest = stream._rest
