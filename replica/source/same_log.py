@@ -27,10 +27,9 @@ async def check_same_log(
 ) -> None:
     """Raise ``SourceChangedError`` if the log of this server is not the one that ``place`` and the set are of.
 
-    Nothing is checked if the user may not ask, or the file was purged. The nodes of a Galera cluster may have one
-    server_id, and each has files of its own.
+    Nothing is checked if the user may not ask, or the file was purged.
     """
-    if source.is_relay or (source.is_mariadb and await _is_of_galera(session)):
+    if source.is_relay or (source.is_mariadb and await _is_not_to_be_asked(session)):
         return
     try:
         files = {str(row[0]): str(row[1]) for row in await session.query("SHOW BINARY LOGS", 2)}
@@ -53,8 +52,15 @@ async def check_same_log(
         )
 
 
-async def _is_of_galera(session: Session) -> bool:
-    rows = await session.query("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
+async def _is_not_to_be_asked(session: Session) -> bool:
+    """Whether this is a node of Galera, or a semi-synchronous source, of MariaDB.
+
+    The nodes of a cluster may have one server_id, and each has files of its own. While commits wait for a replica
+    (AFTER_SYNC), the next one has LOCK_log, which SHOW BINARY LOGS wants (trx_group_commit_leader in sql/log.cc): the
+    replica that they wait for could not connect.
+    """
+    names = "'wsrep_on', 'rpl_semi_sync_master_enabled'"
+    rows = await session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     return any(row[-1] == "ON" for row in rows)
 
 

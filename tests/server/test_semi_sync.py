@@ -262,6 +262,30 @@ async def test_a_commit_waits_for_the_next_connection(source: Source, by_gtid: b
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_commits_wait_for_a_consumer_that_is_started_again(source: Source, tmp_path: Path) -> None:
+    """MariaDB's LOCK_log is taken then (AFTER_SYNC): what needs it, as SHOW BINARY LOGS, may not be asked."""
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
+    source.set("wait_point", "AFTER_SYNC")
+    try:
+        async with consuming(source, checkpoints=store) as consumer:
+            await asyncio.to_thread(source.insert, 1)
+            assert consumer.rows == [1]
+        await asyncio.to_thread(kill_dumps, source.server)
+        commits = [await source.inserting(2)]
+        commits += [asyncio.create_task(asyncio.to_thread(source.insert, number)) for number in (3, 4, 5)]
+        # Time for the next group of commits to come as far as it can.
+        await asyncio.sleep(HELD_SECONDS)
+        assert not any(commit.done() for commit in commits)
+        async with consuming(source, checkpoints=store) as consumer:
+            assert max(await asyncio.gather(*commits)) < TIMEOUT_SECONDS
+        assert sorted(consumer.rows) == [2, 3, 4, 5]
+    finally:
+        source.set("wait_point", before)
+    assert source.missed == 0
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_many_commits_at_a_time(source: Source, tmp_path: Path) -> None:
     """They are acknowledged together, in groups, and each of them has waited."""
     writers, commits = 8, 100
