@@ -1,8 +1,11 @@
 """Whether a server still has the log that a place is of. After RESET it writes another one, and gives GTIDs anew.
 
 A GTID set does not tell: a replica that goes on by it misses the new transactions that have GTIDs of the set. What
-stands at the place tells, unless both logs have transactions of the same sizes: the place is in no file, within a
-transaction, or, on MariaDB, behind one that the set lacks.
+stands at the place tells, unless both logs have events that end there: the place is in no file, within an event, or,
+on MariaDB, within a transaction, or behind one that the set lacks. On MySQL a place within a transaction tells
+nothing: heartbeats move it there while a dump leaves out known transactions (Binlog_sender::send_events in
+sql/rpl_binlog_sender.cc). MariaDB sends heartbeats where it waits for new transactions (wait_new_events in
+sql/sql_repl.cc).
 """
 
 import re
@@ -18,7 +21,7 @@ from .session import Session, read_value
 
 # ER_ERROR_WHEN_EXECUTING_COMMAND
 _CANNOT_SHOW: Final = 1220
-# Kinds of events that stand within a transaction of a log with GTIDs, as SHOW BINLOG EVENTS names them.
+# Kinds of events that stand within a transaction of MariaDB's log, as SHOW BINLOG EVENTS names them.
 _INSIDE: Final = re.compile("rows|^(Table_map|Query|Xid|XA_prepare)", re.IGNORECASE)
 
 
@@ -41,7 +44,7 @@ async def check_same_log(
     elif place.position > read_value(int, size, "SHOW BINARY LOGS"):
         is_there = False
     else:
-        is_there = await _is_between(place, session) and (
+        is_there = await _is_right(place, session, source) and (
             not source.is_mariadb or await _is_behind_known(place, gtid_set, session)
         )
     if not is_there:
@@ -64,17 +67,17 @@ async def _is_not_to_be_asked(session: Session) -> bool:
     return any(row[-1] == "ON" for row in rows)
 
 
-async def _is_between(place: BinlogPosition, session: Session) -> bool:
-    """Whether the place is between two transactions, or the source does not tell."""
+async def _is_right(place: BinlogPosition, session: Session, source: Source) -> bool:
+    """Whether a dump may have come to the place, or the source does not tell."""
     # Within an event, MySQL shows the next one; 5.6 and MariaDB refuse.
     sql = f"SHOW BINLOG EVENTS IN {text_literal(place.file)} FROM {place.position} LIMIT 1"
     try:
         rows = await session.query(sql, 3)
     except ServerError as error:
         return error.code != _CANNOT_SHOW
-    return all(
-        position == str(place.position) and _INSIDE.search(str(kind)) is None for _, position, kind in rows
-    )
+    is_inside = any(_INSIDE.search(str(kind)) for _, _, kind in rows)
+    is_event = all(position == str(place.position) for _, position, _ in rows)
+    return is_event and not (is_inside and source.is_mariadb)
 
 
 async def _is_behind_known(place: BinlogPosition, gtid_set: AnyGtidSet, session: Session) -> bool:

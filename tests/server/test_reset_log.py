@@ -101,6 +101,30 @@ async def test_a_stream_from_its_checkpoint(
         await ids()
 
 
+async def test_mysqls_heartbeats_may_stand_within_a_known_transaction(
+    extra_server: Callable[..., Server],
+) -> None:
+    """The checkpoint of a stream that ended then is right: its GTID set has the transaction."""
+    server = extra_server("mysql:9.7", *GTIDS)
+    reset_server(server)
+    fill(server, 0, 3)
+    async with library.connect(server.dsn(), tls="disabled", start="now") as stream:
+        known = stream.checkpoint
+    assert known is not None
+    fill(server, 3, 1)
+    events = server.query("SHOW BINLOG EVENTS")
+    places = [row[1] for row in events if row[2] in ("Query", "Table_map", "Write_rows", "Xid")]
+    assert len(places) > 12
+    for place in places:
+        start = replace(known, file=events[0][0], position=place)
+        found: list[Any] = []
+        async with library.connect(server.dsn(), tls="disabled", start=start, stop="now") as stream:
+            async for event in stream:
+                if isinstance(event, library.WriteRowsEvent):
+                    found += event.rows
+        assert found == [(3, "x")]
+
+
 @pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8"])
 def test_spark_goes_on(name: str, extra_server: Callable[..., Server], tmp_path: Path) -> None:
     server = extra_server(name, *(GTIDS if name == "mysql:9.7" else ()))
