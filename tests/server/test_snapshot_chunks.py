@@ -185,14 +185,19 @@ async def test_an_error_among_the_rows_is_the_servers_own(server: Server, schema
         assert 0 < chunk.rows < 2000
 
 
-async def test_a_server_at_work_is_waited_for(server: Server, schema: str) -> None:
-    """A condition that few rows meet, as of snapshot_where, lets the server search for long."""
+async def check_slow_rows(server: Server, schema: str) -> None:
+    """Read a row that takes the server longer than a silence that is looked into."""
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
     async with reading_session(server) as session:
         plan = await plan_of(session, schema, "t", where="SLEEP(1) = 0 AND id = 2")
         chunk = await ChunkReader(session, plan, silence=0.2).start(KeyRange())
         assert [row async for rows in chunk for row in rows] == [(2,)]
+
+
+async def test_a_server_at_work_is_waited_for(server: Server, schema: str) -> None:
+    """A condition that few rows meet, as of snapshot_where, lets the server search for long."""
+    await check_slow_rows(server, schema)
 
 
 async def test_rows_that_come_while_the_server_is_asked(
@@ -206,12 +211,7 @@ async def test_rows_that_come_while_the_server_is_asked(
         return await asked(session)
 
     monkeypatch.setattr(Session, "activity", late)
-    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
-    server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
-    async with reading_session(server) as session:
-        plan = await plan_of(session, schema, "t", where="SLEEP(1) = 0 AND id = 2")
-        chunk = await ChunkReader(session, plan, silence=0.2).start(KeyRange())
-        assert [row async for rows in chunk for row in rows] == [(2,)]
+    await check_slow_rows(server, schema)
 
 
 async def test_a_silent_server_is_given_up(server: Server, schema: str) -> None:
