@@ -15,6 +15,8 @@ from .gtid import parse_gtid_set
 from .records import record
 
 CHECKPOINT_VERSION = 1
+# Attributes of a checkpoint that its stored form has only where they are known.
+_OPTIONAL: Final = frozenset({"snapshot", "file_begun"})
 
 _POSITION = r"((?s:.+)):([0-9]{1,20})"
 # Servers stop at 0x7FFFFFFF (MAX_LOG_UNIQUE_FN_EXT).
@@ -92,7 +94,8 @@ class Checkpoint:
     ``file`` and ``position`` are the start of the next transaction in the log of the server that
     ``server_uuid`` (MySQL) or ``server_id`` names. ``gtid_set`` is the GTID set, as text, of all transactions before
     it; None if the source has no GTIDs. ``version`` is the version of the stored form. ``snapshot`` is the state of
-    an initial copy, as text; None without one.
+    an initial copy, as text; None without one. ``file_begun`` is the time at which the source began ``file``, in
+    seconds since 1970; None if it is not known. It tells the file from one of the same name after RESET.
     """
 
     file: str
@@ -102,13 +105,12 @@ class Checkpoint:
     server_id: int | None = None
     version: int = CHECKPOINT_VERSION
     snapshot: str | None = None
+    file_begun: int | None = None
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """Plain values under the attributes' names, ready for JSON; without ``snapshot`` if it is None."""
+        """Plain values under the attributes' names, ready for JSON; ``snapshot`` and ``file_begun`` only if known."""
         values: dict[str, str | int | None] = {name: getattr(self, name) for name in self.__match_args__}
-        if self.snapshot is None:
-            del values["snapshot"]
-        return values
+        return {name: value for name, value in values.items() if value is not None or name not in _OPTIONAL}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Checkpoint":
@@ -119,8 +121,8 @@ class Checkpoint:
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
         names = set(cls.__match_args__)
-        if names != data.keys() | {"snapshot"}:
-            names.discard("snapshot")
+        if names != data.keys() | _OPTIONAL:
+            names -= _OPTIONAL
             raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")
         checkpoint = cls(
             file=_text(data, "file"),
@@ -129,6 +131,7 @@ class Checkpoint:
             server_uuid=None if data["server_uuid"] is None else _text(data, "server_uuid"),
             server_id=None if data["server_id"] is None else _number(data, "server_id"),
             snapshot=None if data.get("snapshot") is None else _text(data, "snapshot"),
+            file_begun=None if data.get("file_begun") is None else _number(data, "file_begun"),
         )
         if checkpoint.gtid_set is not None:
             parse_gtid_set(checkpoint.gtid_set)

@@ -92,6 +92,7 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
             if stop.gtid_set is not None and stop.position is None:
                 point = await with_gtids(point, scan)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
+        progress.begun = point.begun
         return FirstOpening(Dump(greeted, point, is_known=False), point, stop, progress)
     except BaseException:
         session.abort()

@@ -50,7 +50,8 @@ class StartPoint:
     ``gtid_set`` holds the transactions before this point, None if they are not known. With ``by_gtid`` the dump asks
     for all transactions outside ``gtid_set``, otherwise for ``file`` from ``position`` on (an empty name: the oldest
     file). With ``not_before`` (seconds since 1970) the stream begins with the first transaction that began at that
-    time or later. ``is_visible``: everything before this point is known to be visible in the tables.
+    time or later. ``is_visible``: everything before this point is known to be visible in the tables. ``begun``: see
+    ``Progress``.
     """
 
     file: str = ""
@@ -59,6 +60,7 @@ class StartPoint:
     by_gtid: bool = False
     not_before: int | None = None
     is_visible: bool = False
+    begun: tuple[str, int] | None = None
 
 
 async def resolve_start(start: Start, session: Session, source: Source, scan: LogScan) -> StartPoint:
@@ -229,15 +231,18 @@ def _gtids(text: str) -> list[MariadbGtid]:
 
 
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
+    identity, begun = (checkpoint.server_uuid, checkpoint.server_id), checkpoint.file_begun
+    known = (checkpoint.file, begun) if begun and not source.is_galera else None
     if checkpoint.gtid_set is not None and source.has_gtids:
         gtid_set = parse_gtid_set(checkpoint.gtid_set)
         point = await from_gtids(gtid_set, session, source)
-        if checkpoint.file and is_same_server((checkpoint.server_uuid, checkpoint.server_id), source):
+        if checkpoint.file and is_same_server(identity, source):
             place = BinlogPosition(checkpoint.file, checkpoint.position)
-            await check_same_log(place, gtid_set, session, source)
+            await check_same_log(place, begun, gtid_set, session, source)
+            point = replace(point, begun=known)
         return point
-    check_same_server((checkpoint.server_uuid, checkpoint.server_id), source)
-    return StartPoint(checkpoint.file, checkpoint.position)
+    check_same_server(identity, source)
+    return StartPoint(checkpoint.file, checkpoint.position, begun=known)
 
 
 def is_same_server(identity: tuple[str | None, int | None], source: Source) -> bool:

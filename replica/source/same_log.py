@@ -1,21 +1,27 @@
 """Whether a server still has the log that a place is of. After RESET it writes another one, and gives GTIDs anew.
 
-A GTID set does not tell: a replica that goes on by it misses the new transactions that have GTIDs of the set. What
-stands at the place tells, unless both logs have events that end there: the place is in no file, within an event, or,
-on MariaDB, within a transaction, or behind one that the set lacks. On MySQL a place within a transaction tells
-nothing: heartbeats move it there while a dump leaves out known transactions (Binlog_sender::send_events in
-sql/rpl_binlog_sender.cc). MariaDB sends heartbeats where it waits for new transactions (wait_new_events in
-sql/sql_repl.cc).
+A GTID set does not tell: a replica that goes on by it misses the new transactions that have GTIDs of the set. The
+time at which the file was begun tells: its format description has it, which each dump sends first. A server begins a
+file when it starts, so one that was set back to an earlier state has other files, too.
+
+Of a checkpoint that lacks this time, what stands at the place tells, unless both logs have events that end there: the
+place is in no file, within an event, or, on MariaDB, within a transaction, or behind one that the set lacks. On MySQL
+a place within a transaction tells nothing: heartbeats move it there while a dump leaves out known transactions
+(Binlog_sender::send_events in sql/rpl_binlog_sender.cc). MariaDB sends heartbeats where it waits for new transactions
+(wait_new_events in sql/sql_repl.cc).
 """
 
 import re
 from typing import Final
 
-from protocol.errors import ServerError, SourceChangedError
+from protocol.binlog.events import FormatDescriptionEvent
+from protocol.errors import ReplicaError, ServerError, SourceChangedError
 from protocol.gtid import AnyGtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, is_older
 
 from ..sql.quoting import hex_literal, text_literal
+from ..transactions.boundary import Progress
+from .log_scan import LogScan
 from .server_facts import Source
 from .session import Session, read_value
 
@@ -26,13 +32,20 @@ _INSIDE: Final = re.compile("rows|^(Table_map|Query|Xid|XA_prepare)", re.IGNOREC
 
 
 async def check_same_log(
-    place: BinlogPosition, gtid_set: AnyGtidSet, session: Session, source: Source
+    place: BinlogPosition,
+    begun: int | None,
+    gtid_set: AnyGtidSet,
+    session: Session,
+    source: Source,
 ) -> None:
     """Raise ``SourceChangedError`` if the log of this server is not the one that ``place`` and the set are of.
 
-    Nothing is checked if the user may not ask, or the file was purged.
+    ``begun``: when the place's file was begun. A dump that begins with the newest file tells that, see ``take_file``.
+    Nothing is checked if the user may not ask, or the file was purged. A semi-synchronous source of MariaDB is not
+    asked: while commits wait for a replica (AFTER_SYNC), the next one has LOCK_log, which SHOW BINARY LOGS wants
+    (trx_group_commit_leader in sql/log.cc), and the replica that they wait for could not connect.
     """
-    if source.is_relay or (source.is_mariadb and await _is_not_to_be_asked(session)):
+    if source.is_relay or source.is_galera or source.is_semi_sync:
         return
     try:
         files = {str(row[0]): str(row[1]) for row in await session.query("SHOW BINARY LOGS", 2)}
@@ -47,24 +60,35 @@ async def check_same_log(
         is_there = await _is_right(place, session, source) and (
             not source.is_mariadb or await _is_behind_known(place, gtid_set, session)
         )
+        if is_there and begun and place.file != list(files)[-1]:
+            is_there = await _begun(place.file, session, source) in (None, begun)
     if not is_there:
-        raise SourceChangedError(
-            f"the log of server {source.server_uuid or source.server_id} is not the one that was read up to {place}: "
-            "it was reset (RESET MASTER, RESET BINARY LOGS AND GTIDS) or restored, and its GTIDs were given anew -- "
-            "copy the data again, or start at a place of the new log"
-        )
+        raise _was_reset(place, source)
 
 
-async def _is_not_to_be_asked(session: Session) -> bool:
-    """Whether this is a node of Galera, or a semi-synchronous source, of MariaDB.
+def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source) -> None:
+    """Note when a file was begun; ``SourceChangedError`` if a file of that name was begun at another time before."""
+    begun = event.file, event.header.timestamp
+    if progress.begun is not None and progress.begun[0] == event.file and progress.begun != begun:
+        raise _was_reset(BinlogPosition(event.file, progress.position), source)
+    # A node of Galera may have the server_id of another one, and has files of its own.
+    progress.begun = None if source.is_galera else begun
 
-    The nodes of a cluster may have one server_id, and each has files of its own. While commits wait for a replica
-    (AFTER_SYNC), the next one has LOCK_log, which SHOW BINARY LOGS wants (trx_group_commit_leader in sql/log.cc): the
-    replica that they wait for could not connect.
-    """
-    names = "'wsrep_on', 'rpl_semi_sync_master_enabled'"
-    rows = await session.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    return any(row[-1] == "ON" for row in rows)
+
+def _was_reset(place: BinlogPosition, source: Source) -> SourceChangedError:
+    return SourceChangedError(
+        f"the log of server {source.server_uuid or source.server_id} is not the one that was read up to {place}: "
+        "it was reset (RESET MASTER, RESET BINARY LOGS AND GTIDS) or restored, and its GTIDs were given anew -- "
+        "copy the data again, or start at a place of the new log"
+    )
+
+
+async def _begun(file: str, session: Session, source: Source) -> int | None:
+    """The time at which the source began the file; None if it does not say so."""
+    try:
+        return await LogScan(session.options, source).created(file) or None
+    except ReplicaError:
+        return None
 
 
 async def _is_right(place: BinlogPosition, session: Session, source: Source) -> bool:

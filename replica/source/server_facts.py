@@ -26,9 +26,11 @@ _VARIABLES: Final = (
     "gtid_mode",
     "log_bin",
     "lower_case_table_names",
+    "rpl_semi_sync_master_enabled",
     "server_id",
     "server_uuid",
     "version_comment",
+    "wsrep_on",
 )
 #: version_comment of a ``BinlogServer`` of this library.
 RELAY_COMMENT: Final = "mysql-replica"
@@ -53,7 +55,8 @@ class Source:
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
     MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
     explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
-    ``BinlogServer`` of this library, not a database server.
+    ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster of MariaDB, and
+    other nodes may have its server_id. ``is_semi_sync``: commits on MariaDB may wait for replicas.
     """
 
     is_mariadb: bool
@@ -68,6 +71,8 @@ class Source:
     folds_names: bool = False
     explicit_timestamps: bool | None = None
     is_relay: bool = False
+    is_galera: bool = False
+    is_semi_sync: bool = False
 
     @property
     def version_text(self) -> str:
@@ -123,6 +128,8 @@ async def ask(session: Session) -> Source:
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
         explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
         is_relay=found.get("version_comment") == RELAY_COMMENT,
+        is_galera=found.get("wsrep_on", "OFF").upper() == "ON",
+        is_semi_sync=is_mariadb and found.get("rpl_semi_sync_master_enabled", "OFF").upper() == "ON",
     )
 
 

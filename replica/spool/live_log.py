@@ -406,7 +406,7 @@ class LiveLog:
                 await check_held(point, greeted.session, source)
                 if is_same and start.file:
                     place = BinlogPosition(start.file, start.position)
-                    await check_same_log(place, gtids, greeted.session, source)
+                    await check_same_log(place, None, gtids, greeted.session, source)
             elif not is_same:
                 raise SourceChangedError(
                     f"server {source.server_uuid or source.server_id} answers, but the offset is a position in the "

@@ -38,6 +38,7 @@ from typing import Final
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import (
     Event,
+    FormatDescriptionEvent,
     HeartbeatEvent,
     MariadbGtidListEvent,
     RotateEvent,
@@ -57,6 +58,7 @@ from ..schemas.schema_tracker import SchemaTracker
 from ..source.dump import Dump, is_behind_description, is_internal
 from ..source.open_dump import Broken, FirstOpening
 from ..source.resolve_start import is_same_server
+from ..source.same_log import take_file
 from ..transactions.replay import (
     COMPARED_BYTES,
     FILE_EVENTS,
@@ -175,7 +177,7 @@ class Delivery:
             # Positions in the previous server's log mean nothing in this server's log.
             if self._stop is not None:
                 self._stop = self._stop.on_another_server()
-            self.account.last = None
+            self.account.last = self.account.progress.begun = None
         self._replay = replay
         self.account.progress.reopen()
         self._open(dump)
@@ -349,6 +351,8 @@ class Delivery:
             event = self._dump.decode_first(self._decoder, raw)
         if event is None:
             return
+        if isinstance(event, FormatDescriptionEvent) and self._dump is not None:
+            take_file(event, self.account.progress, self._dump.source)
         self._names.follow([event])
         if is_internal(event):
             self._take_internal(event)

@@ -85,15 +85,16 @@ class Upkeep:
         """The place after the last transaction that is done; ``is_behind``: as if all events handed out were done."""
         assert source is not None
         progress = self._account.progress_behind() if is_behind else self._account.progress
-        place = progress.file, progress.position
+        place, begun = (progress.file, progress.position), progress.file_begun
         if place == self._place_elsewhere:
-            place = "", FIRST_POSITION
+            place, begun = ("", FIRST_POSITION), None
         return Checkpoint(
             *place,
             None if progress.gtid_set is None else str(progress.gtid_set),
             source.server_uuid,
             source.server_id,
             snapshot=self._account.copy_state(is_behind=is_behind),
+            file_begun=begun,
         )
 
     def moves(self) -> None:

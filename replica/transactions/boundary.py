@@ -56,7 +56,8 @@ class Progress:
     """``file`` and ``position`` are the end of the last finished transaction in the source's log.
 
     ``gtid_set`` holds all transactions before that place. It is None if they are unknown: after a start in the middle
-    of a file until the next file begins, and always without ``has_gtids``.
+    of a file until the next file begins, and always without ``has_gtids``. ``begun`` is the name of a file and the
+    time at which the source began it, as its format description says; None before the first one.
     """
 
     def __init__(self, file: str, position: int, gtid_set: AnyGtidSet | None, has_gtids: bool) -> None:
@@ -64,6 +65,7 @@ class Progress:
         self.position = position
         self.gtid_set = None if gtid_set is None else gtid_set.copy()
         self._has_gtids = has_gtids
+        self.begun: tuple[str, int] | None = None
         self.state = State.OUTSIDE
         self._gtid: Gtid | MariadbGtid | None = None
 
@@ -71,6 +73,11 @@ class Progress:
     def in_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
         return self.state is not State.OUTSIDE
+
+    @property
+    def file_begun(self) -> int | None:
+        """The time at which the source began ``file``; None if it is not known."""
+        return self.begun[1] if self.begun is not None and self.begun[0] == self.file else None
 
     @property
     def open_gtid(self) -> Gtid | MariadbGtid | None:
@@ -148,7 +155,7 @@ class Progress:
     def copy(self) -> "Progress":
         """An independent copy."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
-        other.state, other._gtid = self.state, self._gtid
+        other.state, other._gtid, other.begun = self.state, self._gtid, self.begun
         return other
 
     def idle(self, file: str, position: int) -> None:

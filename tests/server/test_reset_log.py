@@ -19,6 +19,7 @@ from protocol.errors import SourceChangedError
 from replica.config.options import Options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
+from tests.faults import container
 from tests.support.servers import Server
 
 WAIT = 30
@@ -99,6 +100,65 @@ async def test_a_stream_from_its_checkpoint(
     fill(server, 10, 50, "longer")
     with pytest.raises(SourceChangedError, match="is not the one"):
         await ids()
+
+
+async def ids_behind(server: Server, store: library.FileCheckpointStore) -> list[int]:
+    found: list[Any] = []
+    async with library.connect(
+        server.dsn(), tls="disabled", start="earliest", stop="now", checkpoints=store
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, library.WriteRowsEvent):
+                found += [row[0] for row in event.rows]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("mysql:9.7", GTIDS),
+        ("mysql:9.7", NO_GTIDS),
+        ("mariadb:11.8", ()),
+        ("mariadb:10.11", ()),
+        ("mysql:5.6", (*GTIDS, "--log-slave-updates")),
+        ("mysql:5.6", ()),
+    ],
+)
+async def test_the_new_log_has_a_transaction_at_the_place(
+    name: str, arguments: tuple[str, ...], supervised_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Events of the same sizes. The place fits both logs, and so does the GTID set: the file's age tells."""
+    server = supervised_server(name, *arguments)
+    store = library.FileCheckpointStore(tmp_path / "checkpoint")
+    reset_server(server)
+    fill(server, 0, 5)
+    assert await ids_behind(server, store) == [0, 1, 2, 3, 4]
+    before = store.load()
+    assert before is not None
+    assert before.file_begun
+    # Going on is right, also from what an older release has stored.
+    fill(server, 5, 1)
+    assert await ids_behind(server, store) == [5]
+    fill(server, 6, 1)
+    store.save(replace(before, file_begun=None))
+    assert await ids_behind(server, store) == [5, 6]
+    store.save(before)
+    container.restart(server, "TERM")
+    fill(server, 7, 1)
+    assert await ids_behind(server, store) == [5, 6, 7]
+    for count, rotates in ((30, False), (30, True), (5, True)):
+        # The file with the place is the newest one of the new log, or is not; or the place is at its end, and the dump
+        # begins with the next file.
+        store.save(before)
+        reset_server(server)
+        fill(server, 10, count)
+        if rotates:
+            server.query("FLUSH LOGS")
+        fill(server, 50, 1)
+        with pytest.raises(
+            SourceChangedError, match=r"is not the one that was read up to .*copy the data again"
+        ):
+            await ids_behind(server, store)
 
 
 async def test_mysqls_heartbeats_may_stand_within_a_known_transaction(

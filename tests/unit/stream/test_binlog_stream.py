@@ -155,7 +155,7 @@ async def test_the_checkpoint_moves_when_the_consumer_comes_back() -> None:
         await anext(stream)
         assert stream.position == BinlogPosition(FILE, start)
         await anext(stream)
-        assert stream.checkpoint == Checkpoint(FILE, middle, None, UUID, 97)
+        assert stream.checkpoint == Checkpoint(FILE, middle, None, UUID, 97, file_begun=1)
 
 
 async def test_gtids_are_followed() -> None:
