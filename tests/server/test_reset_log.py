@@ -147,8 +147,8 @@ async def test_the_new_log_has_a_transaction_at_the_place(
     fill(server, 7, 1)
     assert await ids_behind(server, store) == [5, 6, 7]
     for count, rotates in ((30, False), (30, True), (5, True)):
-        # The file with the place is the newest one of the new log, or is not; or the place is at its end, and the dump
-        # begins with the next file.
+        # The file with the place is the newest one of the new log, or is not; or the place is at its end, and the
+        # dump begins with the next file.
         store.save(before)
         reset_server(server)
         fill(server, 10, count)

@@ -225,7 +225,12 @@ async def test_iterating_the_stream_in_between() -> None:
         second = await anext(transactions)
         assert numbers([change async for change in second]) == [4, 5, 6, 7, 8, 9]
         assert second.checkpoint == Checkpoint(
-            events[0].file, position_after(source, 2), None, "11111111-2222-3333-4444-555555555555", 97
+            events[0].file,
+            position_after(source, 2),
+            None,
+            "11111111-2222-3333-4444-555555555555",
+            97,
+            file_begun=1,
         )
 
 
