@@ -181,7 +181,7 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._reconnect()
         elif isinstance(request, Describe):
             event = request.event
-            await self._work.see_through(lambda: self._describe(event))
+            await self._work.see_through(event, lambda: self._describe(event))
         elif request is Ask.READ:
             dump = self._dump
             await self._copy.read(lambda: self._read(dump))
@@ -224,14 +224,14 @@ class BinlogStream(OneProcess, GroupedStream):
 
         Returns at once: the rows come as ``SnapshotRowsEvent`` when the stream is iterated, and a
         ``SnapshotCompleteEvent`` tells the end. Raises ``ConfigurationError`` if the stream's filters leave the table
-        out; iterating raises it if there is no such table.
+        out, and ``RuntimeError`` on a stream that has ended; iterating raises it if there is no such table.
         """
         self._order_copy(table)
         self._wake()
 
     def _order_copy(self, table: str) -> None:
         self._grouping.check_decodes()
-        self._copy.order(table)
+        self._copy.order(table, has_ended=self._has_ended)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -397,7 +397,7 @@ class BinlogStream(OneProcess, GroupedStream):
             raise RuntimeError("a stream is opened by `async with` (`with` in replica.sync), or by run()")
         await self._retry.wait()
         if not self._has_ended:
-            await self._work.see_through(lambda: self._open_again(broken))
+            await self._work.see_through(broken, lambda: self._open_again(broken))
 
     async def _open_again(self, broken: Broken) -> None:
         self._show("connecting")

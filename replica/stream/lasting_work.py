@@ -14,9 +14,14 @@ class LastingWork:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
+        self._subject: object = None
 
-    async def see_through(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Await ``work()``, or what a cancelled call has begun."""
+    async def see_through(self, subject: object, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Await ``work()``, or what a cancelled call has begun for the same subject."""
+        if self._subject is not subject:
+            # The result is of no use any more.
+            await self.wait_closed()
+            self._task, self._subject = None, subject
         if self._task is None:
             self._task = asyncio.create_task(work())
         task = self._task
@@ -32,7 +37,7 @@ class LastingWork:
             self._task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of work that was cancelled."""
+        """Wait for the end of work, without its result."""
         task = self._task
         if task is not None:
             await asyncio.wait((task,))

@@ -139,8 +139,12 @@ class StreamCopy:
         }
         self._estimate = sum(self._estimates.values())
 
-    def order(self, table: str) -> None:
+    def order(self, table: str, *, has_ended: bool) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""
+        if has_ended:
+            raise RuntimeError(
+                f"snapshot(): {table} is not copied, as the stream has ended: connect a new stream"
+            )
         schema, dot, name = table.partition(".")
         if not (schema and dot and name):
             raise ConfigurationError(f"snapshot(): give a table such as 'shop.orders', not {table!r}")

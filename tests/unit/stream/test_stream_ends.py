@@ -8,7 +8,9 @@ import pytest
 
 import replica
 from protocol.binlog.events import Event
+from protocol.errors import ConnectionLostError
 from replica import RowsEvent, WriteRowsEvent
+from replica.stream.lasting_work import LastingWork
 from tests.support.scripted_log import Log, kinds, mysql, transaction, unseen, values
 from tests.support.socket_source import ALL_COLUMNS, SocketSource, serving, until
 
@@ -32,6 +34,61 @@ async def test_aclose_from_another_task_ends_the_loop() -> None:
         assert [event async for event in stream] == []
         await stream.aclose()
         await source.until_closed()
+
+
+async def test_a_stream_that_has_ended_copies_no_table() -> None:
+    """The call returned, and the table never came."""
+    async with serving(mysql(transaction(Log(), 1))) as source:
+        for stop in ("now", None):
+            stream = replica.connect(source.dsn, start="earliest", stop=stop)
+            async with stream:
+                if stop is not None:
+                    _ = [event async for event in stream]
+                    with pytest.raises(
+                        RuntimeError, match=r"snapshot\(\): w.t is not copied.* stream has ended"
+                    ):
+                        await stream.snapshot("w.t")
+            with pytest.raises(RuntimeError, match="connect a new stream"):
+                await stream.snapshot("w.t")
+
+
+async def test_what_a_cancelled_call_has_begun_does_not_stand_for_other_work() -> None:
+    work, done = LastingWork(), list[str]()
+    gate = asyncio.Event()
+
+    async def do(name: str) -> None:
+        await gate.wait()
+        done.append(name)
+        if name.startswith("bad"):
+            raise ConnectionLostError(name)
+
+    async def cancelled(subject: object, name: str) -> None:
+        calling = asyncio.create_task(work.see_through(subject, lambda: do(name)))
+        await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.wait((calling,))
+
+    one, other = object(), object()
+    # The work ends while nobody awaits it, or while the next call does.
+    for is_over in (True, False):
+        gate.clear()
+        await cancelled(one, "bad: first")
+        if is_over:
+            gate.set()
+            await until(lambda: done)
+        else:
+            asyncio.get_running_loop().call_later(0.01, gate.set)
+        await work.see_through(other, lambda: do("second"))
+        assert done == ["bad: first", "second"]
+        done.clear()
+    # The same work is not done twice, and its error comes.
+    await cancelled(one, "bad: third")
+    await until(lambda: done)
+    with pytest.raises(ConnectionLostError, match="third"):
+        await work.see_through(one, lambda: do("fourth"))
+    assert done == ["bad: third"]
+    await work.see_through(one, lambda: do("fifth"))
+    assert done == ["bad: third", "fifth"]
 
 
 async def test_a_cancelled_iteration_goes_on_where_it_was() -> None:
