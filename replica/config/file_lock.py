@@ -1,7 +1,8 @@
 """Locks of the stores' files: two streams that save to one file would each write over the other's place.
 
 A lock is a file of its own, ``.NAME.lock`` beside the store's file, which is replaced at each save. It says who holds
-it. The system releases it when the process ends, however it ends; a lock file that a kill leaves is taken over.
+it. The system releases it when the process ends, however it ends; a lock file that a kill leaves is taken over. A
+forked process closes its copy of the file, with which the system would keep the lock beyond the end of its parent.
 Within a process the newest stream has the lock: one before it may have been left without being closed, and if it was
 not, its next save is an error. Reading a store needs no lock.
 """
@@ -12,7 +13,9 @@ import fcntl
 import logging
 import os
 import time
+from functools import cache
 from typing import BinaryIO, Final
+from weakref import WeakSet
 
 from protocol.errors import CheckpointError
 
@@ -43,6 +46,7 @@ class FileLock:
         try:
             while self._file is None:
                 self._file = self._try()
+            _held().add(self)
         except BlockingIOError:
             raise self._in_use() from None
         except OSError as error:
@@ -97,6 +101,12 @@ class FileLock:
             f"{self._name} is in use by {holder}: give each stream a file of its own, or end the other one"
         )
 
+    def forget(self) -> None:
+        """In a forked process: close the file, which leaves the lock to the parent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
     def check(self) -> None:
         """Before each save: raise ``CheckpointError`` if the lock was taken over."""
         if self._file is None:
@@ -113,8 +123,7 @@ class FileLock:
         if file is None:
             return
         with file:
-            # A forked process has the open file, too, but not the lock.
-            if self._process != _this_process() or self._read() != self._text:
+            if self._read() != self._text:
                 return
             with contextlib.suppress(OSError):
                 # While it is locked: whoever has opened the file meanwhile finds that it is gone.
@@ -131,6 +140,19 @@ def locks_of(checkpoints: CheckpointStore | None, schemas: SchemaStore | None) -
     if isinstance(schemas, FileSchemaStore):
         locks.append(FileLock("schema store", schemas.path))
     return locks
+
+
+@cache
+def _held() -> WeakSet[FileLock]:
+    """The locks of this process. Forked processes do not have them."""
+    held = WeakSet[FileLock]()
+
+    def forget() -> None:
+        for lock in held:
+            lock.forget()
+
+    os.register_at_fork(after_in_child=forget)
+    return held
 
 
 def _this_process() -> str:

@@ -166,6 +166,28 @@ sys.stdin.readline()
         take_and_release(path)
 
 
+def test_the_lock_ends_with_its_process_though_a_forked_one_lives_on(path: Path) -> None:
+    """As the workers of a multiprocessing pool do after their parent is killed."""
+    code = """
+ended = os.pipe()
+if (child := os.fork()) == 0:
+    os.close(ended[1])
+    # The parent's end is gone with it; the test's end of the standard input is not.
+    os.read(ended[0], 1)
+    sys.stdin.readline()
+    os._exit(0)
+print("held", flush=True)
+os.waitpid(child, 0)
+"""
+    with holder_of(path, code) as process:
+        with pytest.raises(CheckpointError, match=f"in use by process {process.pid} on"):
+            take_elsewhere(path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        take_elsewhere(path)
+        take_and_release(path)
+
+
 def test_one_that_opened_the_lock_file_before_it_was_removed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
