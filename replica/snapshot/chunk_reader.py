@@ -59,6 +59,16 @@ class ChunkReader:
         self._plan = plan
         self._silence = silence
 
+    async def touch(self, keys: KeyRange) -> None:
+        """Open the table, and a read view, in a transaction that has begun: the table stays as it is until its end.
+
+        Of a read view that was opened before, a server may show the rows of another table, which has the name since,
+        as they were then; it refuses a table that was rebuilt since.
+        """
+        await self._session.start_rows(self._plan.touch_sql(keys), self._silence)
+        while await self._session.read_rows(self._silence):
+            pass
+
     async def largest_key(self) -> KeyBytes | None:
         """The key of the last row; None for an empty table."""
         return await self._one_key(self._plan.largest_sql())

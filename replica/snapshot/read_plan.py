@@ -55,14 +55,18 @@ class ReadPlan:
         """The SELECT of the key that is so many rows (1: the first) into a range."""
         return f"{self._sql(self.select.key_sql, keys, '')} LIMIT {rows - 1}, 1"
 
-    def _sql(self, what: str, keys: KeyRange, direction: str) -> str:
+    def touch_sql(self, keys: KeyRange) -> str:
+        """The SELECT of one row in a range, whatever ``where`` says: it opens the table, and a read view."""
+        return f"{self._sql('1', keys, '', '')} LIMIT 1"
+
+    def _sql(self, what: str, keys: KeyRange, direction: str, where: str | None = None) -> str:
         conditions = []
         if keys.after is not None:
             conditions.append(behind(self._key, self._literals(keys.after)))
         if keys.upto is not None:
             conditions.append(up_to(self._key, self._literals(keys.upto)))
-        if self._where:
-            conditions.append(f"({self._where})")
+        if where := self._where if where is None else where:
+            conditions.append(f"({where})")
         sql = f"SELECT {what} FROM {self._source}"
         if conditions:
             sql += f" WHERE {' AND '.join(conditions)}"

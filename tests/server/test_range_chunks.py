@@ -1,4 +1,4 @@
-"""The chunks by which executors read ranges of a table grow, as each takes four queries beside its rows."""
+"""The chunks by which executors read ranges of a table grow, as each takes five queries beside its rows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pymysql
 import pytest
 
 pytest.importorskip("pyarrow")
 
 from replica.config.options import Options
-from replica.snapshot import range_reader
+from replica.snapshot import range_reader, source_marks
 from replica.snapshot.range_reader import RangeChunk, read_ranges
 from replica.snapshot.row_keys import KeyRange
 from tests.support.servers import Server
@@ -35,6 +36,48 @@ def test_chunks_have_some_megabytes(server: Server) -> None:
         assert asyncio.run(sizes(options, (schema, "small"))) == [1000, 9000]
         options = Options.build(server.dsn(), {"snapshot_chunk_rows": 20})
         assert asyncio.run(sizes(options, (schema, "large"))) == [20, *[8] * 10]
+
+
+@pytest.mark.parametrize("keys", ["PRIMARY KEY", "NOT NULL"])
+@pytest.mark.parametrize("count", [3, 0])
+@pytest.mark.parametrize("change", ["rebuild", "swap"])
+def test_a_change_of_the_table_between_read_view_and_rows(
+    server: Server, change: str, count: int, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for the chunk before, and comes before the next one has opened the table.
+
+    Servers refuse a view that is older than a rebuilt table (error 1412). Of a table that has taken the place of
+    another one they show what it had when the view was opened.
+    """
+    with server.fresh_schema() as schema:
+        for name, rows in (("t", count), ("other", 1)):
+            server.query(f"CREATE TABLE {schema}.{name} (id INT {keys})")
+            for number in range(rows):
+                server.query(f"INSERT INTO {schema}.{name} VALUES ({number})")
+        statements = {
+            "rebuild": [f"ALTER TABLE {schema}.t ENGINE=InnoDB"],
+            "swap": [
+                f"INSERT INTO {schema}.other VALUES (1), (2)",
+                f"RENAME TABLE {schema}.t TO {schema}.old, {schema}.other TO {schema}.t",
+            ],
+        }
+        real, refused = source_marks.high_mark, list[str]()
+
+        async def high_mark(*given: Any) -> Any:
+            """The change comes as soon as the read view is open."""
+            with server.connect(init_command="SET lock_wait_timeout = 1") as connection:
+                for sql in (*statements[change], f"INSERT INTO {schema}.t VALUES (7)"):
+                    try:
+                        connection.cursor().execute(sql)
+                    except pymysql.err.MySQLError as error:
+                        refused.append(str(error))
+            return await real(*given)
+
+        monkeypatch.setattr(range_reader, "high_mark", high_mark)
+        options = Options.build(server.dsn(), {"snapshot_chunk_rows": 10})
+        assert asyncio.run(sizes(options, (schema, "t"))) == ([count] if count else [])
+        assert server.query(f"SELECT COUNT(*) FROM {schema}.t") == [(count + 1,)]
+        assert "Lock wait timeout exceeded" in " ".join(refused)
 
 
 @pytest.fixture
