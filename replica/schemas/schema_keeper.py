@@ -10,11 +10,12 @@ for a lock of the source longer than a second: a semi-synchronous source may hol
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from protocol.binlog.events import TableMapEvent
 from protocol.errors import (
+    BinlogNotFoundError,
     CheckpointError,
     ConfigurationError,
     ReplicaError,
@@ -22,7 +23,13 @@ from protocol.errors import (
     ServerError,
 )
 from protocol.gtid import AnyGtidSet
-from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
+from protocol.position import (
+    FIRST_POSITION,
+    BinlogPosition,
+    Checkpoint,
+    file_with_number,
+    split_file_name,
+)
 from protocol.rows.table import Table
 
 from ..config.checkpoint import FileCheckpointStore, settled
@@ -54,6 +61,8 @@ from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MANY_STATEMENTS: Final = 50
+# So many log files may be read before the one with a table whose names are lost in it.
+_OLDER_FILES: Final = 10
 
 # The store is written anew when so many lines were added to it, without what the source's log no longer has.
 _MOST_ADDED: Final = 2000
@@ -284,10 +293,17 @@ class SchemaKeeper:
         if history is None:
             history = await self._read_tables(reader)
             self.tracker.use(self._traits, history)
-        known = history
+        known, read_from, found = history, history.begin, list[LoggedStatement]()
         for begin in self._begins(place):
-            if begin < known.begin:
-                history = await self._extended(reader, known, begin)
+            if begin < read_from:
+                try:
+                    found = await reader.statements(begin, read_from) + found
+                except BinlogNotFoundError:
+                    if begin.file == place.file:
+                        raise
+                    break
+                read_from = begin
+                history = await self._with_older(found, known, begin)
                 self.tracker.use(self._traits, history)
             named = self.tracker.named(event)
             if named is not None:
@@ -308,20 +324,34 @@ class SchemaKeeper:
             raise _mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
         return named
 
-    def _begins(self, place: BinlogPosition) -> list[BinlogPosition]:
+    def _begins(self, place: BinlogPosition) -> Iterator[BinlogPosition]:
         """Places from which the history is to be known, so that it has a table's names at ``place``.
 
         If a statement behind ``place`` has taken names away, one before it may have given them, as CREATE TABLE: the
-        log file is read from its beginning, wherever in it the stream began.
+        log file is read from its beginning, wherever in it the stream began, and then some files before it, one after
+        another.
         """
         begin = min(place, self.tracker.begin or place)
-        return list(dict.fromkeys((begin, BinlogPosition(begin.file, FIRST_POSITION))))
+        yield begin
+        if begin.position > FIRST_POSITION:
+            yield BinlogPosition(begin.file, FIRST_POSITION)
+        base, digits = split_file_name(begin.file)
+        last = int(digits or 0)
+        for number in range(last - 1, max(last - _OLDER_FILES, 1) - 1, -1):
+            file = file_with_number(base, digits, number)
+            _LOGGER.info("reading %s for the names of a table in %s", file, place)
+            yield BinlogPosition(file, FIRST_POSITION)
 
     async def _extended(
         self, reader: TableReader, history: SchemaHistory, place: BinlogPosition
     ) -> SchemaHistory:
         """The same history from an earlier place on."""
-        found = await reader.statements(place, history.begin)
+        return await self._with_older(await reader.statements(place, history.begin), history, place)
+
+    async def _with_older(
+        self, found: list[LoggedStatement], history: SchemaHistory, place: BinlogPosition
+    ) -> SchemaHistory:
+        """The same history from an earlier place on; ``found`` are the statements from there to its beginning."""
         catalog = self.tracker.tables_at(history.begin) or Catalog()
         longer = await _before(history.source, place, catalog, found)
         longer.join(history)

@@ -19,6 +19,7 @@ import pytest
 import replica
 from protocol.errors import SchemaMismatchError
 from replica import Checkpoint, FileCheckpointStore, FileSchemaStore, SchemaChangeEvent
+from replica.source import resolve_start
 from tests.server.support.ddl_runs import Row, Running
 from tests.server.support.streams import PASSWORD, SECONDS, begin_log, user_of
 from tests.support.servers import Server
@@ -113,6 +114,40 @@ async def test_a_change_of_a_table_is_an_event(server: Server, schema: str, tmp_
 
 def names(shape: object) -> list[str] | None:
     return [column.name for column in shape.columns] if isinstance(shape, replica.Shape) else None
+
+
+@pytest.mark.parametrize("start", ["snapshot", "position"])
+async def test_names_that_an_older_file_gives(
+    server: Server, schema: str, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that begins with the current log file has rows of a table that is dropped in it, and made before it."""
+    begin_log(server)
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a INT)")
+    for _ in range(3):
+        server.query("FLUSH BINARY LOGS")
+    for sql in (
+        f"INSERT INTO {schema}.t VALUES (1, 1)",
+        f"DROP TABLE {schema}.t",
+        f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b VARCHAR(5))",
+        f"INSERT INTO {schema}.t VALUES (2, 'x')",
+    ):
+        server.query(sql)
+
+    async def busy(*_: object) -> None:
+        """The source never has a moment without other statements, and its GTIDs are not exact."""
+
+    async def inexact(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(resolve_start, "quiet_end", busy)
+    monkeypatch.setattr(resolve_start, "has_exact_gtids", inexact)
+    file = server.query("SHOW BINARY LOGS")[-1][0]
+    begin: Any = start if start == "snapshot" else replica.BinlogPosition(file, 4)
+    async with replica.connect(server.dsn(), start=begin, stop="now", tables=f"{schema}.*") as stream:
+        events = [event async for event in stream if isinstance(event, replica.RowsEvent)]
+    changes = [change.after for event in events for change in event.changes()]
+    assert {"id": 1, "a": 1} in changes
+    assert changes[-1] == {"id": 2, "b": "x"}
 
 
 async def test_a_copy_beside_names_that_are_lost_is_told_how_to_begin(server: Server, schema: str) -> None:
