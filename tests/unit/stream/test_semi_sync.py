@@ -418,7 +418,6 @@ async def test_nothing_is_asked_for_without_the_option() -> None:
     async with scripted(source), replica.connect(source.dsn, start="earliest") as stream:
         await read_to(stream, XidEvent)
         assert not stream.status.semi_sync
-    # Each stream reads the source's settings, of which this is one.
     assert not any(
         "semi_sync" in sql for sql in source.statements if not sql.startswith("SHOW GLOBAL VARIABLES")
     )
