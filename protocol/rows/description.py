@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ..constants import ColumnType
 from ..errors import SchemaMismatchError
 from ..records import record, replace
+from ..wire import utf8_text
 from .column import BLOB_TYPES, Column
 from .table import Table
 
@@ -89,7 +90,8 @@ BINARY_TYPES = frozenset(
 #: DATA_TYPE of columns that have a sign.
 SIGNED_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"})
 _SIZES_IN_BRACKETS = r"\(([0-9]{1,9}(?: *, *[0-9]{1,9})*)\)"
-_LABEL = r"'((?:[^']|'')*)'"
+# MySQL 9 writes a label that is no text as x'ff'.
+_LABEL = r"(x?)'((?:[^']|'')*)'"
 # How the servers escape characters of a label in COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped).
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 _LABEL_ESCAPE = r"''|\\[\\0nr]"
@@ -134,7 +136,10 @@ def _describe_column(table: Table, column: Column, description: ColumnDescriptio
 
 def labels_of(column_type: str) -> tuple[str, ...]:
     """The labels in COLUMN_TYPE of an ENUM or SET."""
-    return tuple(map(_unescaped_label, re.findall(_LABEL, column_type)))
+    return tuple(
+        utf8_text(bytes.fromhex(label)) if is_hex else _unescaped_label(label)
+        for is_hex, label in re.findall(_LABEL, column_type)
+    )
 
 
 def numbers_of(column_type: str) -> tuple[int, ...]:

@@ -87,9 +87,9 @@ def _sized(
 
 
 def _set_bytes(shape: ColumnShape) -> int:
-    """1 to 4 bytes, or 8 (field.cc: get_set_pack_length)."""
+    """1 to 4 bytes, or 8 (field.cc: get_set_pack_length), also if the labels are not known."""
     size = (len(shape.labels) + 7) >> 3
-    return size if size <= _LONG_LENGTH else _MOST_SET_BYTES
+    return size if 0 < size <= _LONG_LENGTH else _MOST_SET_BYTES
 
 
 _TYPES: Final[Mapping[str, Callable[[ColumnShape], tuple[ColumnType, int]]]] = {

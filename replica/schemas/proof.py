@@ -209,10 +209,15 @@ def _decimal_types(column: ColumnShape) -> tuple[Logged, ...]:
 
 
 def _enum_types(column: ColumnShape) -> tuple[Logged, ...]:
+    if not column.labels:
+        # MySQL 5.6 breaks the list off at a label that is no text.
+        return ((ColumnType.ENUM, 1), (ColumnType.ENUM, 2))
     return ((ColumnType.ENUM, 1 if len(column.labels) < 256 else 2),)
 
 
 def _set_types(column: ColumnShape) -> tuple[Logged, ...]:
+    if not column.labels:
+        return tuple((ColumnType.SET, size) for size in (1, 2, 3, 4, 8))
     size = (len(column.labels) + 7) // 8
     return ((ColumnType.SET, 8 if size > 4 else size),)
 
