@@ -87,7 +87,9 @@ def start(
     frame = with_day(frame) if schema is None else counted(frame)
     storage = storage_of(source)
     from replica.spark.jobs.changelog_layout import note_layout, partitions_of
+    from replica.spark.jobs.target_kind import check_kind
 
+    check_kind(target, format, storage)
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
         from replica.spark.jobs.checkpoints import check_query
@@ -126,8 +128,10 @@ def load(
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
     spark, target = open_session(spark), absolute(target)
     from replica.spark.jobs.changelog_layout import PARTITIONS
+    from replica.spark.jobs.target_kind import check_kind
 
     partitions, storage = PARTITIONS[layout or "shared"], storage_of(source)
+    check_kind(target, format, storage)
     options, schema = _for_format(source, format, target), _packed_schema(source, format, target)
     with our_errors(), batch_of(spark, options, target) as frame:
         if format == "delta":

@@ -11,7 +11,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,17 +21,25 @@ from protocol.errors import ConfigurationError
 from ...spool.storage import NO_STORAGE
 from .checkpoints import check_place, last_number
 from .spark_session import State, is_connect, local_path
+from .target_kind import SINK_LOG, kinds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The folder of the sink's commits, within the target.
-SINK_LOG: Final = "_spark_metadata"
-
 
 def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
-    """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``."""
-    check_place(state.checkpoint, target, last_number(f"{target}/{SINK_LOG}", storage), storage)
+    """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``.
+
+    ``ConfigurationError`` if they were written without a query: Spark would not read them beside those of one.
+    """
+    written = last_number(f"{target}/{SINK_LOG}", storage)
+    check_place(state.checkpoint, target, written, storage)
+    has_begun = last_number(f"{state.checkpoint}/offsets", storage) >= 0
+    if written < 0 and not has_begun and "parquet" in kinds_of(target, storage):
+        raise ConfigurationError(
+            f"target: {target} has files that no stream has written, which readers would no longer see beside those "
+            "of one -- give another folder"
+        )
 
 
 def check_shared(spark: "SparkSession", target: str) -> None:

@@ -28,8 +28,9 @@ from ..packed_items import PackedItem
 from .leaf_files import dataset
 from .rows_again import RowsAgain, may_lose
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
+from .target_kind import TABLES_STATE
 
-FOLDER: Final = "_state/tables"
+FOLDER: Final = TABLES_STATE
 _SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("value", pa.string()), ("data", pa.binary())]
 )

@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import NO_STORAGE, StoredFile, file_system
-from .file_sink import SINK_LOG
 from .partitioned_files import (
     PartitionedFiles,
     WrittenFile,
@@ -35,6 +34,7 @@ from .partitioned_files import (
     written_files,
 )
 from .spark_session import save
+from .target_kind import SINK_LOG
 
 NAME: Final = "mysql-replica-parquet"
 _VERSION: Final = "v1"

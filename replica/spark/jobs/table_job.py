@@ -126,6 +126,7 @@ class TableJob:
         from .seed import start_options
         from .staged_source import NAME, register, staging_options
         from .target import check_free
+        from .target_kind import check_kind
 
         spark, target = open_session(spark), absolute(target)
         state = state or state_of(target)
@@ -133,7 +134,8 @@ class TableJob:
         parsed = parse_options(options)
         kept = self._target(target, parsed)
         begin = job_state.JobState()
-        _check_kind(kept)
+        check_kind(target, "tables", kept.storage)
+        _check_job(kept)
         found = job_state.peek(target, kept.storage)
         if found is not None:
             check_query(state.checkpoint, target, {found[1]: found[2]}.get, kept.storage)
@@ -200,11 +202,13 @@ class TableJob:
         from .seed import behind
         from .staged_source import NAME, register, staged_items, staging_options
         from .target import check_free
+        from .target_kind import check_kind
 
         spark, target = open_session(spark), absolute(target)
         options = _source(source, is_live=False, is_whole=True)
         parsed = parse_options(options)
         kept = self._target(target, parsed)
+        check_kind(target, "tables", kept.storage)
         if job_state.exists(target, kept.storage):
             raise ConfigurationError(f"target: {target} has tables already -- give another folder")
         check_free(target, kept.storage)
@@ -366,7 +370,7 @@ def _in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
-def _check_kind(target: "Target") -> None:
+def _check_job(target: "Target") -> None:
     """Raises ``ConfigurationError`` if a job of another kind has begun in the target."""
     from . import job_state
 
@@ -376,7 +380,8 @@ def _check_kind(target: "Target") -> None:
     state, kind = found[0], target.kind
     if (state.is_history, state.is_changelog, state.stamps) != kind.facts():
         raise ConfigurationError(
-            f"target: {target.path} has the tables of another job, or with other columns (_seq, _deleted)"
+            f"target: {target.path} has the tables of another job, or with other columns (_seq, _deleted) -- give "
+            "another folder"
         )
 
 

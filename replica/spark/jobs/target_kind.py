@@ -1,0 +1,57 @@
+"""What kind of a target a folder is, by what lies in it. A job of another kind must not begin there.
+
+Readers of a Delta table would find the files of others below it, and jobs share the folder ``_state``.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pyarrow.fs import FileSelector, FileType
+
+from protocol.errors import ConfigurationError
+
+from ...spool.storage import system_of
+from .changelog_layout import PARTITIONS
+from .spark_session import local_path
+
+Kind = Literal["parquet", "delta", "tables"]
+
+#: The folder of the commits of Spark's file sink, within the target.
+SINK_LOG: Final = "_spark_metadata"
+#: The folder of the state of a job with kept tables, within the target.
+TABLES_STATE: Final = "_state/tables"
+_PARTITIONED: Final = frozenset(columns[0] for columns in PARTITIONS.values())
+_SAID: Final[Mapping[Kind, str]] = MappingProxyType(
+    {
+        "parquet": "the files of a changelog in Parquet -- give another folder, or --format parquet for a changelog",
+        "delta": "a Delta table -- give another folder, or --format delta for a changelog",
+        "tables": "the tables of a mirror, a history or a typed changelog -- give another folder",
+    }
+)
+
+
+def check_kind(target: str, wanted: Kind, storage: Mapping[str, str]) -> None:
+    """Raises ``ConfigurationError`` if the target is of another kind."""
+    for kind in kinds_of(target, storage):
+        if kind != wanted:
+            raise ConfigurationError(f"target: {target} has {_SAID[kind]}")
+
+
+def kinds_of(target: str, storage: Mapping[str, str]) -> list[Kind]:
+    """The kinds of what lies in a folder; none in one that is new, or that Spark alone can look into."""
+    found: list[Kind] = []
+    with contextlib.suppress(ConfigurationError, OSError):
+        system, root = system_of(local_path(target) or target, storage)
+        listed = system.get_file_info(FileSelector(root, allow_not_found=True))
+        names = {info.base_name for info in listed}
+        if "_delta_log" in names:
+            found.append("delta")
+        elif SINK_LOG in names or any(
+            name.partition("=")[0] in _PARTITIONED for name in names if "=" in name
+        ):
+            found.append("parquet")
+        if system.get_file_info(f"{root}/{TABLES_STATE}/_delta_log").type == FileType.Directory:
+            found.append("tables")
+    return found

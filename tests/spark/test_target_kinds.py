@@ -1,0 +1,74 @@
+"""A job in the target of another kind of job: refused at its start, as readers of either would see too much."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from protocol.errors import ConfigurationError
+from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from tests.support.log_builder import numbered_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS = ("parquet", "delta", "mirror", "history", "typed")
+# Nothing answers there: what is refused at the start asks no source.
+LIVE = {"host": "127.0.0.1", "port": "1", "user": "repl", "password": ""}
+
+
+@pytest.fixture(scope="module")
+def targets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A target of each kind of job, made from files."""
+    folder = tmp_path_factory.mktemp("targets")
+    (folder / "binlog.000001").write_bytes(numbered_log().data)
+    for job in JOBS:
+        write(spark, job, {"path": str(folder / "binlog.000001")}, folder / job)
+    return {job: folder / job for job in JOBS}
+
+
+def write(spark: SparkSession, job: str, source: dict[str, str], target: Path) -> None:
+    match job:
+        case "parquet" | "delta":
+            changelog.load(spark, source, str(target), format=job)
+        case "mirror":
+            mirror.load(spark, source, str(target))
+        case "history":
+            history.load(spark, source, str(target))
+        case _:
+            typed_changelog.load(spark, source, str(target))
+
+
+def follow(spark: SparkSession, job: str, target: Path) -> None:
+    match job:
+        case "parquet" | "delta":
+            changelog.start(spark, LIVE, str(target), format=job)
+        case "mirror":
+            mirror.start(spark, LIVE, str(target))
+        case "history":
+            history.start(spark, LIVE, str(target))
+        case _:
+            typed_changelog.start(spark, LIVE, str(target))
+
+
+@pytest.mark.parametrize(
+    ("found", "job"), [pair for pair in product(JOBS, JOBS) if pair[0] != pair[1] or pair[0] == "parquet"]
+)
+def test_a_target_of_another_kind(
+    spark: SparkSession, tmp_path: Path, targets: dict[str, Path], found: str, job: str
+) -> None:
+    """Nor does a stream write beside files in Parquet that were loaded: Spark would not read them any more."""
+    (tmp_path / "binlog.000001").write_bytes(numbered_log().data)
+    before = sorted(targets[found].rglob("*"))
+    with pytest.raises(ConfigurationError, match=f"^target: {targets[found]} has .* -- give "):
+        follow(spark, job, targets[found])
+    if found != job:
+        with pytest.raises(ConfigurationError, match=f"^target: {targets[found]} has .* -- give "):
+            write(spark, job, {"path": str(tmp_path / "binlog.000001")}, targets[found])
+    assert sorted(targets[found].rglob("*")) == before
