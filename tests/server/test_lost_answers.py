@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError
 from replica.spark.jobs.current_table import CurrentTable
-from replica.spark.jobs.delta_append import DeltaWriter, open_table
+from replica.spark.jobs.delta_append import DeltaWriter, Place, open_table
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, stage_here
 from replica.spark.jobs.kept_table import table_path
@@ -48,7 +48,8 @@ def test_appended_rows(losing_store: dict[str, str], tmp_path: Path) -> None:
     schema = pa.schema([("number", pa.int64()), ("day", pa.string())])
     open_table(target, schema, ["day"], losing_store)
     for number in range(BATCHES):
-        writer = DeltaWriter(target, ("day",), schema, (QUERY, number), losing_store)
+        place = Place(QUERY, number, "source", str(tmp_path / "checkpoint"))
+        writer = DeltaWriter(target, ("day",), schema, place, losing_store)
         rows = pa.RecordBatch.from_pydict({"number": [number], "day": ["a"]}, schema=schema)
         writer.commit([writer.write(iter([rows]))])
     table = DeltaTable(target, storage_options=losing_store)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from protocol.errors import ConfigurationError
 from replica.spark.jobs import changelog, delta_append, mirror
 from replica.spark.jobs.changelog_layout import PARTITIONS, Layout, note_layout, partitions_of
-from replica.spark.jobs.delta_append import DeltaWriter, committed, create_table, open_table
+from replica.spark.jobs.delta_append import DeltaWriter, Place, committed, create_table, open_table
 from replica.spark.jobs.parquet_append import create
 from replica.spark.jobs.partitioned_files import split
 from tests.spark.support.generated_log import write_generated
@@ -217,11 +217,11 @@ def test_what_a_changelog_is_not(
 def test_a_commit_that_outlives_its_driver_is_made_once(tmp_path: Path) -> None:
     """Two runs of one micro-batch commit, one after the other or at once."""
     schema = pa.schema([("table", pa.string()), ("number", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
-    target = str(tmp_path / "t")
+    target, checkpoint = str(tmp_path / "t"), str(tmp_path / "checkpoint")
     open_table(target, schema, ["table"])
 
     def written(batch: int, number: int) -> tuple[DeltaWriter, list[WriterCommitMessage | None]]:
-        writer = DeltaWriter(target, ("table",), schema, ("query", batch))
+        writer = DeltaWriter(target, ("table",), schema, Place("query", batch, "source", checkpoint))
         rows = [{"table": "t", "number": number, "ts": datetime(2026, 1, 1, tzinfo=UTC)}]
         return writer, [writer.write(iter([pa.RecordBatch.from_pylist(rows, schema=schema)])), None]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from protocol.errors import CheckpointError
+from deltalake import DeltaTable
+
+from protocol.errors import CheckpointError, ReplicaError
 from replica.demo import DemoSource
 from replica.demo.source import USER
 from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from replica.spark.jobs.checkpoints import check_place, note_append
 from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.pipeline import SCHEMA
 from replica.spark.jobs.spark_session import Pace, await_queries, state_of
@@ -76,3 +80,90 @@ def test_a_checkpoint_that_is_an_older_copy(
             (checkpoint / log / str(last)).unlink()
         with pytest.raises(CheckpointError, match=rf"up to {last}, .* up to {last - 1}, .* older copy"):
             job(spark, options, str(target), pace=Pace(once=True))
+
+
+@pytest.fixture(name="source")
+def demo() -> Iterator[dict[str, str]]:
+    """A live source, whose first table alone has changes in the later micro-batches of a query."""
+    with DemoSource() as source:
+        host, _, port = source.address.rpartition(":")
+        yield {
+            "host": host,
+            "port": port,
+            "user": USER,
+            "password": source.password,
+            "startingOffsets": "earliest",
+            "maxRowsPerTrigger": "60",
+        }
+
+
+def run_to_end(spark: SparkSession, source: dict[str, str], target: Path) -> None:
+    await_queries(as_delta(spark, source, str(target), pace=Pace(once=True)))
+
+
+def commits(target: Path) -> list[Path]:
+    return sorted((target / "_delta_log").glob("*.json"))
+
+
+def test_a_delta_table_that_is_an_older_copy(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str]
+) -> None:
+    """Micro-batches without rows leave nothing in the table, so their numbers alone do not show it."""
+    target = tmp_path / "t"
+    run_to_end(spark, source, target)
+    run_to_end(spark, source, target)
+    commits(target)[-1].unlink()
+    with pytest.raises(CheckpointError, match="older copy"):
+        run_to_end(spark, source, target)
+
+
+def test_a_delta_table_that_was_restored(spark: SparkSession, tmp_path: Path, source: dict[str, str]) -> None:
+    """It keeps the numbers of the micro-batches whose rows it has no longer, until that is undone."""
+    target = tmp_path / "t"
+    run_to_end(spark, source, target)
+    table = DeltaTable(target)
+    last = table.version()
+    assert last > 1
+    table.restore(last - 1)
+    with pytest.raises(CheckpointError, match=rf"restored .* version {last}"):
+        run_to_end(spark, source, target)
+    DeltaTable(target).restore(last)
+    run_to_end(spark, source, target)
+
+
+def test_a_delta_changelog_whose_checkpoint_is_lost(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str]
+) -> None:
+    """All its changes would come twice. Another source, with a name of its own, begins."""
+    target, first = tmp_path / "t", source | {"sourceName": "a", "maxRowsPerTrigger": "100000"}
+    run_to_end(spark, first, target)
+    rows = DeltaTable(target).to_pyarrow_table().num_rows
+    shutil.rmtree(target / "_state")
+    with pytest.raises(CheckpointError, match="another query"):
+        run_to_end(spark, first, target)
+    # Nor does a query that has begun, and whose first micro-batch runs again.
+    checkpoint = Path(state_of(str(target), source=first).checkpoint)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "5b0f0b0e-0000-4000-8000-000000000000"}')
+    with pytest.raises(ReplicaError, match="another query"):
+        run_to_end(spark, first, target)
+    run_to_end(spark, first | {"sourceName": "b"}, target)
+    found = DeltaTable(target).to_pyarrow_table()["source_name"].to_pylist()
+    assert sorted(found) == ["a"] * rows + ["b"] * rows
+
+
+@pytest.mark.parametrize(
+    ("written", "appended", "is_right"),
+    [(2, 2, True), (2, None, True), (1, 2, False), (5, 2, True), (6, 5, False)],
+)
+def test_a_delta_table_lacks_micro_batches_without_rows(
+    tmp_path: Path, written: int, appended: int | None, is_right: bool
+) -> None:
+    for log, count in (("offsets", 6), ("commits", 5)):
+        (tmp_path / log).mkdir()
+        for number in range(count):
+            (tmp_path / log / str(number)).touch()
+    if appended is not None:
+        note_append(str(tmp_path), appended, {})
+    with contextlib.nullcontext() if is_right else pytest.raises(CheckpointError, match="older copy"):
+        check_place(str(tmp_path), "t", written, {}, skips_empty=True)

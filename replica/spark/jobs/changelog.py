@@ -16,7 +16,6 @@ table has a log of its own for any reader. Parquet on ``s3://`` is written witho
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -77,8 +76,8 @@ def start(
     ``layout`` is ``shared`` (default of a new target) or ``tables``: see ``changelog_layout``.
 
     Started again with the same ``state`` (default: ``_state`` in the target), it continues where it ended. Raises
-    ``CheckpointError`` if the state belongs to another target, or is an older copy; for a Delta table that belongs to
-    another query, the query itself raises it.
+    ``CheckpointError`` if the state belongs to another target, or one of the two is an older copy, or if the state of
+    a Delta table is lost.
     """
     spark, target = open_session(spark), absolute(target)
     state = state or state_of(target, source=source)
@@ -92,13 +91,11 @@ def start(
     check_kind(target, format, storage)
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
-        from replica.spark.jobs.checkpoints import check_query
-        from replica.spark.jobs.delta_append import AppendToDelta, committed
+        from replica.spark.jobs.delta_append import AppendToDelta
 
-        done = partial(committed, target, storage=storage)
-        check_query(state.checkpoint, target, done, storage, skips_empty=True)
+        each = AppendToDelta(target, partitions, state.checkpoint, storage, schema, _source_name(source))
+        each.check()
         note_layout(target, partitions, storage)
-        each = AppendToDelta(target, partitions, state.checkpoint, storage, schema)
         writer = frame.writeStream.foreachBatch(each)
         return start_query(writer, state, pace)
     from replica.spark.jobs.file_sink import check_file_sink, check_shared
@@ -189,6 +186,11 @@ def _for_format(source: Mapping[str, str], format: Format, target: str) -> dict[
         raise ConfigurationError(f"rowFormat: must be json for {kind}, or left out")
     others = {name: value for name, value in source.items() if name.lower() != "schemamode"}
     return {"rowFormat": "json", "schemaMode": "packed_envelope", **others}
+
+
+def _source_name(source: Mapping[str, str]) -> str:
+    """The name that tells sources of one target apart; empty without one."""
+    return next((value for option, value in source.items() if option.lower() == "sourcename"), "")
 
 
 def _packed_schema(source: Mapping[str, str], format: Format, target: str) -> "pa.Schema | None":

@@ -3,11 +3,13 @@
 checkpoint/metadata     the id of the query
 checkpoint/offsets/N    written before micro-batch N runs: its last line is the offset at which it ends
 checkpoint/commits/N    written when it is done
+checkpoint/appended     the last micro-batch with rows: a Delta table has no commits of others (``delta_append``)
 
 A target takes a micro-batch that it has for done. Behind an older copy of the checkpoint, the same numbers would
 stand for other ranges of the log, whose rows would be missing. ``check_place`` finds that out before a query begins.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -17,12 +19,13 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.offsets import Offset
-from ...spool.storage import system_of
+from ...spool.storage import system_of, write_whole
 from .spark_session import is_connect, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_APPENDED: Final = "appended"
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
@@ -79,22 +82,49 @@ def check_query(
         check_place(checkpoint, target, number, storage, **more)
 
 
+def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
+    """Whether the checkpoint has a query; so it is taken if that cannot be seen here."""
+    try:
+        system, root = _folder(checkpoint, storage)
+        return bool(system.get_file_info(f"{root}/metadata").type != FileType.NotFound)
+    except (ConfigurationError, OSError):
+        return True
+
+
 def check_place(
     checkpoint: str, target: str, written: int, storage: Mapping[str, str], *, skips_empty: bool = False
 ) -> None:
     """Raises ``CheckpointError`` unless the target, which has the micro-batches up to ``written``, is at this place.
 
     If a query was killed between writing and committing, the target is one ahead. ``skips_empty``: it may lack last
-    ones, which had no rows.
+    ones, which had no rows (``note_append``).
     """
     begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
-    if written <= begun and (written in (done, done + 1) or (skips_empty and written < done)):
+    least = _appended(checkpoint, storage) if skips_empty else done
+    if least <= written <= min(begun, done + 1):
         return
     raise CheckpointError(
         f"{target} has the micro-batches up to {written}, but the state in {checkpoint} belongs to a query that has "
         f"committed those up to {done}, or one of the two is an older copy -- give the state of this target as it is "
         "now, or delete both to begin anew"
     )
+
+
+def note_append(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
+    """Note that the target has got the rows of a micro-batch, and need not have those behind it."""
+    # A checkpoint that this process cannot write is not noted in.
+    with contextlib.suppress(ConfigurationError, OSError):
+        system, root = _folder(checkpoint, storage)
+        write_whole(system, f"{root}/{_APPENDED}", lambda file: file.write(str(batch).encode()))
+
+
+def _appended(checkpoint: str, storage: Mapping[str, str]) -> int:
+    system, root = _folder(checkpoint, storage)
+    try:
+        with system.open_input_stream(f"{root}/{_APPENDED}") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return -1
 
 
 def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:

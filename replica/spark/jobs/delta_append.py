@@ -15,8 +15,10 @@ commit names: no reader sees them, and ``vacuum`` deletes them.
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -30,9 +32,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from protocol.errors import CheckpointError, ConfigurationError
+from protocol.records import record
 
 from ...spool.storage import NO_STORAGE
-from .checkpoints import query_id
+from .checkpoints import check_query, has_query, note_append, query_id
 from .partitioned_files import (
     PartitionedFiles,
     WrittenFiles,
@@ -45,7 +48,23 @@ from .spark_session import save
 from .staging import schema_from_text, schema_to_text
 
 NAME: Final = "mysql-replica-delta"
+# So many of the last commits are looked at for a RESTORE.
+_HISTORY: Final = 20
 _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
+
+
+@record(frozen=True, slots=True)
+class Place:
+    """A micro-batch: its query, its number, and the checkpoint of the query.
+
+    ``origin`` stands for the source. Its transactions say that the table has changes from there, whichever query
+    has brought them.
+    """
+
+    query: str
+    batch: int
+    origin: str
+    checkpoint: str
 
 
 class AppendToDelta:
@@ -58,16 +77,36 @@ class AppendToDelta:
         checkpoint: str,
         storage: Mapping[str, str],
         schema: pa.Schema | None = None,
+        source_name: str = "",
     ) -> None:
         """``checkpoint`` is that of the query, ``storage`` has the storage options of the target.
 
-        ``schema``: see ``append``.
+        ``schema``: see ``append``. ``source_name`` tells sources of one table apart.
         """
+        self._origin = f"mysql-replica:{source_name}"
         self._target = target
         self._schema = schema
         self._partitions = partitions
         self._checkpoint = checkpoint
         self._storage = dict(storage)
+
+    def check(self) -> None:
+        """Raises ``CheckpointError`` unless table and checkpoint, as far as they are there, are one query's."""
+        if not has_query(self._checkpoint, self._storage):
+            self._check_new()
+            return
+        done = partial(committed, self._target, storage=self._storage)
+        check_query(self._checkpoint, self._target, done, self._storage, skips_empty=True)
+        check_restored(self._target, self._storage)
+
+    def _check_new(self) -> None:
+        """Raises ``CheckpointError`` if the table has changes of this source from another query."""
+        if committed(self._target, self._origin, self._storage) is not None:
+            raise CheckpointError(
+                f"{self._target} has changes from another query than that of {self._checkpoint}, which would append "
+                "them a second time, or lack some -- give the state of this table (--state); if it is lost, begin in "
+                "another folder; for another source give sourceName"
+            )
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Append a micro-batch. Raises ``CheckpointError`` for a table that another query began."""
@@ -78,9 +117,40 @@ class AppendToDelta:
                 f"{self._target}: the state belongs to a query that continues at batch {batch}, but this table has "
                 "nothing of it -- give the state of this table, or delete the state to begin anew"
             )
+        if done is None:
+            self._check_new()
         if done is None or done < batch:
-            transaction = Transaction(query, batch)
-            append(frame, self._target, self._partitions, self._storage, transaction, self._schema)
+            place = Place(query, batch, self._origin, self._checkpoint)
+            append(frame, self._target, self._partitions, self._storage, place, self._schema)
+
+
+def check_restored(target: str, storage: Mapping[str, str]) -> None:
+    """Raises ``CheckpointError`` if the last thing that happened to a table is that RESTORE took appended rows away.
+
+    The table has the numbers of their micro-batches all the same.
+    """
+    try:
+        history = DeltaTable(target, storage_options=dict(storage)).history(_HISTORY)
+    except TableNotFoundError:
+        return
+    commits = {int(entry["version"]): entry for entry in history}
+    writes = [version for version, entry in commits.items() if entry.get("operation") == "WRITE"]
+    if writes and (version := _shown(commits)) < max(writes):
+        raise CheckpointError(
+            f"{target} was restored to version {version}, and lacks the rows that its query has appended since, up "
+            f"to version {max(writes)} -- restore it to that version, or begin in another folder"
+        )
+
+
+def _shown(commits: Mapping[int, Mapping[str, Any]]) -> int:
+    """The version of the last write whose rows a table still has; -1 if it was restored to a time."""
+    version = max(commits)
+    while (entry := commits.get(version)) is not None and entry.get("operation") != "WRITE":
+        if entry.get("operation") == "RESTORE":
+            version = int(entry["operationParameters"].get("version") or -1)
+        else:
+            version -= 1
+    return version
 
 
 def _has(table: DeltaTable, query: str, batch: int) -> bool:
@@ -124,7 +194,7 @@ def append(
     target: str,
     partitions: Sequence[str],
     storage: Mapping[str, str],
-    transaction: Transaction | None = None,
+    place: Place | None = None,
     schema: pa.Schema | None = None,
 ) -> None:
     """Append rows by one commit. Raises ``ConfigurationError`` if the table has other columns.
@@ -140,8 +210,8 @@ def append(
     }
     if schema is not None:
         options["packed"] = schema_to_text(columns)
-    if transaction is not None:
-        options |= {"query": transaction.app_id, "batch": str(transaction.version)}
+    if place is not None:
+        options["place"] = json.dumps(asdict(place))
     save(frame, DeltaFiles, options)
 
 
@@ -171,15 +241,13 @@ class DeltaFiles(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":
         """The writer for one ``append``."""
         options = self.options
-        transaction = (options["query"], int(options["batch"])) if "query" in options else None
+        place = Place(**json.loads(options["place"])) if "place" in options else None
         partitions = tuple(json.loads(options["partitions"]))
         packed = options.get("packed")
         arrow_schema = to_arrow_schema(schema, timezone="UTC") if packed is None else schema_from_text(packed)
         storage = json.loads(options["storage"])
         is_packed = packed is not None
-        return DeltaWriter(
-            options["target"], partitions, arrow_schema, transaction, storage, is_packed=is_packed
-        )
+        return DeltaWriter(options["target"], partitions, arrow_schema, place, storage, is_packed=is_packed)
 
 
 class DeltaWriter(DataSourceArrowWriter):
@@ -190,7 +258,7 @@ class DeltaWriter(DataSourceArrowWriter):
         target: str,
         partitions: tuple[str, ...],
         schema: pa.Schema,
-        transaction: tuple[str, int] | None,
+        place: Place | None,
         storage: Mapping[str, str] = NO_STORAGE,
         *,
         is_packed: bool = False,
@@ -200,7 +268,7 @@ class DeltaWriter(DataSourceArrowWriter):
         self._target = target
         self._partitions = partitions
         self._schema = schema
-        self._transaction = transaction
+        self._place = place
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """Write rows to files, which no commit names yet."""
@@ -223,33 +291,36 @@ class DeltaWriter(DataSourceArrowWriter):
             )
             for file in written_files(messages)
         ]
-        if self._transaction is None:
-            self._append(self._table(), files, None)
+        place = self._place
+        if place is None:
+            self._append(self._table(), files)
             return
-        query, batch = self._transaction
         # The first micro-batch is empty, but its commit marks the table as this query's.
-        if not files and batch > 0:
+        if not files and place.batch > 0:
             return
         # Spark runs this in a process that may outlive a killed driver, and commit after the next run has checked the
         # table. Both commits have the same transaction: the later one stops here, or deltalake refuses it.
         table = self._table()
-        if _has(table, query, batch):
+        if _has(table, place.query, place.batch):
             self.abort(messages)
             return
         try:
-            self._append(table, files, Transaction(query, batch))
+            self._append(
+                table, files, Transaction(place.query, place.batch), Transaction(place.origin, place.batch)
+            )
         except CommitFailedError:
             # The table may have it by this very commit: if its answer was lost, it was sent again. Its files stay.
-            if not _has(self._table(), query, batch):
+            if not _has(self._table(), place.query, place.batch):
                 raise
+        note_append(place.checkpoint, place.batch, self._storage)
 
-    def _append(self, table: DeltaTable, files: list[AddAction], transaction: Transaction | None) -> None:
+    def _append(self, table: DeltaTable, files: list[AddAction], *transactions: Transaction) -> None:
         table.create_write_transaction(
             list(files),
             "append",
             Schema.from_arrow(self._schema),
             list(self._partitions),
-            commit_properties=CommitProperties(app_transactions=[transaction] if transaction else None),
+            commit_properties=CommitProperties(app_transactions=list(transactions) or None),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

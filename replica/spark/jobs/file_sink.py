@@ -21,7 +21,7 @@ from protocol.errors import ConfigurationError
 from ...spool.storage import NO_STORAGE
 from .checkpoints import check_place, last_number
 from .spark_session import State, is_connect, local_path
-from .target_kind import SINK_LOG, kinds_of
+from .target_kind import SINK_LOG, has_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
     written = last_number(f"{target}/{SINK_LOG}", storage)
     check_place(state.checkpoint, target, written, storage)
     has_begun = last_number(f"{state.checkpoint}/offsets", storage) >= 0
-    if written < 0 and not has_begun and "parquet" in kinds_of(target, storage):
+    if written < 0 and not has_begun and has_partitions(target, storage):
         raise ConfigurationError(
             f"target: {target} has files that no stream has written, which readers would no longer see beside those "
             "of one -- give another folder"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector
 
 from protocol.errors import ConfigurationError
 
@@ -42,16 +42,28 @@ def check_kind(target: str, wanted: Kind, storage: Mapping[str, str]) -> None:
 def kinds_of(target: str, storage: Mapping[str, str]) -> list[Kind]:
     """The kinds of what lies in a folder; none in one that is new, or that Spark alone can look into."""
     found: list[Kind] = []
-    with contextlib.suppress(ConfigurationError, OSError):
-        system, root = system_of(local_path(target) or target, storage)
-        listed = system.get_file_info(FileSelector(root, allow_not_found=True))
-        names = {info.base_name for info in listed}
-        if "_delta_log" in names:
-            found.append("delta")
-        elif SINK_LOG in names or any(
-            name.partition("=")[0] in _PARTITIONED for name in names if "=" in name
-        ):
-            found.append("parquet")
-        if system.get_file_info(f"{root}/{TABLES_STATE}/_delta_log").type == FileType.Directory:
-            found.append("tables")
+    names = _names(target, storage)
+    if "_delta_log" in names:
+        found.append("delta")
+    elif SINK_LOG in names or _is_partitioned(names):
+        found.append("parquet")
+    if "_delta_log" in _names(f"{target}/{TABLES_STATE}", storage):
+        found.append("tables")
     return found
+
+
+def has_partitions(target: str, storage: Mapping[str, str]) -> bool:
+    """Whether a folder has files in Parquet, committed or not."""
+    return _is_partitioned(_names(target, storage))
+
+
+def _is_partitioned(names: set[str]) -> bool:
+    return any("=" in name and name.partition("=")[0] in _PARTITIONED for name in names)
+
+
+def _names(folder: str, storage: Mapping[str, str]) -> set[str]:
+    with contextlib.suppress(ConfigurationError, OSError):
+        system, path = system_of(local_path(folder) or folder, storage)
+        found = system.get_file_info(FileSelector(path, allow_not_found=True))
+        return {info.base_name for info in found}
+    return set()
