@@ -55,6 +55,8 @@ from .start_offset import find_offset
 from .storage import StoredFile
 
 _LOGGER: Final = logging.getLogger(__name__)
+# What else helps if the source has purged events.
+_GO_ON: Final = "or set failOnDataLoss=false to go on after the gap"
 
 _T = TypeVar("_T")
 _READ_SECONDS: Final = 0.2
@@ -442,8 +444,11 @@ class LiveLog:
         self, greeted: Greeted, follower: Follower, error: TransactionsUnavailableError
     ) -> StartPoint:
         # A gap may be skipped in the same log only. A server that lacks transactions read before has another log.
-        if self._fail_on_data_loss or await _lacks(greeted, follower.boundary.gtids):
+        if await _lacks(greeted, follower.boundary.gtids):
             raise error
+        if self._fail_on_data_loss:
+            remedy = f"{error.remedy}; {_GO_ON}"
+            raise TransactionsUnavailableError(error.code, error.sqlstate, error.message, remedy) from error
         follower.pass_gap(str(error))
         return await self._earliest(greeted)
 
@@ -470,7 +475,7 @@ class LiveLog:
                 CANNOT_READ_BINLOG,
                 "HY000",
                 reason,
-                "copy the data anew, or set failOnDataLoss=false to go on after the gap",
+                f"copy the data anew; {_GO_ON}",
             ) from error
         follower.pass_gap(reason)
         raise ConnectionLostError(reason)

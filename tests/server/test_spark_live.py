@@ -171,7 +171,7 @@ def test_a_purged_log(server: Server, logs: Logs, table: str) -> None:
         path.unlink()
     without = logs()
     without.follow(start)
-    with pytest.raises(TransactionsUnavailableError, match=r"purged|deleted"):
+    with pytest.raises(TransactionsUnavailableError, match=r"(purged|deleted).*failOnDataLoss=false"):
         without.wait_until(batches[-1][1], WAIT)
     logs.crash(without)
     passing = logs(fail_on_data_loss=False)
