@@ -23,21 +23,20 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from protocol.binlog.events import TableMapEvent
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.private_files import make_folder
 from ..config.table_filter import table_filter
-from ..files.binlog_file import KeyFile, open_binlog, relayed_histories
+from ..files.binlog_file import relayed_histories
 from ..files.log_files import LogFile, find_log_files
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.pieces import LogPiece
 from ..spool.placed_shapes import between, shapes_of
 from ..spool.planner import plan_files, shown_progress
-from ..spool.storage import find_stored_logs, is_uri, open_input
+from ..spool.storage import find_stored_logs, is_uri
 from .envelope import envelope_schema
 from .packed import PACKED_SCHEMA
 from .packed_items import BATCHES_SCHEMA
@@ -47,6 +46,7 @@ from .read_task import SOURCE_NAMES, ReadPlan, Sink, read_piece
 from .source_options import SourceOptions, parse_options
 from .stream_connection import connection_options
 from .stream_reader import BinlogStreamReader, find_start
+from .table_maps import first_table, warn_of_unmatched
 from .table_mode import spark_ddl, table_schema
 from .table_reader import TableReader, schema_of_rows
 
@@ -143,6 +143,7 @@ class BinlogReader(DataSourceReader):
         if options.is_live:
             pieces = _live_pieces(options, sender)
         else:
+            warn_of_unmatched(options, log_files(options))
             with shown_progress(sys.stderr):
                 pieces = sender.send(file_pieces(options, sender.max_bytes))
         return [LogPartition(piece) for piece in pieces]
@@ -269,27 +270,4 @@ def _table(options: SourceOptions) -> Table:
         assert options.table is not None
         with closing(LiveLog(connection_options(options), "")) as live:
             return live.table(options.table)
-    settings = options.settings
-    paths = [
-        open_input(file.path, settings.storage) if is_uri(file.path) else file.path
-        for file in log_files(options)
-        if file.path is not None
-    ]
-    key_file = settings.key_file and KeyFile(
-        settings.key_file, settings.key_file_secret, settings.key_file_iterations
-    )
-    with open_binlog(
-        paths,
-        tables=settings.tables,
-        events=TableMapEvent,
-        max_event_bytes=settings.max_event_bytes,
-        keyring=settings.keyring,
-        key_file=key_file or None,
-    ) as log:
-        for event in log:
-            assert isinstance(event, TableMapEvent)
-            if str(event.table) == options.table:
-                return event.table
-    raise ConfigurationError(
-        f"table: the log has no rows of {options.table}, so its columns are not known: give them with .schema(...)"
-    )
+    return first_table(options, log_files(options))
