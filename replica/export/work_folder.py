@@ -22,6 +22,7 @@ from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 
 from ..config.checkpoint import FileCheckpointStore
+from ..config.folder_names import fitting
 from ..config.schema_store import SUFFIX, FileSchemaStore
 from .row_formats import RowFormat
 from .table_files import Part, TableRows, remove_part, without_rows
@@ -480,7 +481,7 @@ class WorkFolder:
     def _publish(self, table: ExportedTable) -> None:
         # The first dot ends the schema: `a.b`.`c` has another folder than `a`.`b.c`.
         schema = quote(table.schema, safe=" ").replace(".", "%2E")
-        folder = os.path.join(self._target, f"{schema}.{quote(table.name, safe=' ')}")
+        folder = os.path.join(self._target, fitting(f"{schema}.{quote(table.name, safe=' ')}"))
         os.makedirs(folder, exist_ok=True)
         for number, path in enumerate(self._paths(table.number)):
             # A run that was killed here has moved some of them.

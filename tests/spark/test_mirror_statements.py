@@ -21,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
 from protocol.position import BinlogPosition, Checkpoint
 from replica.spark.jobs import job_state, seed
+from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
@@ -159,6 +160,18 @@ def test_names_of_tables_in_small_letters(tmp_path: Path) -> None:
     found = Creations(is_birth=False, folds=True)
     found.add("CREATE TABLE Shop.Orders (id INT)", "")
     assert found.tables == {"shop.orders"}
+
+
+def test_a_table_whose_escaped_name_no_folder_can_have(tmp_path: Path) -> None:
+    """64 characters of three bytes are 576 bytes; the request to copy it anew has the schema, too."""
+    kept, name = Kept(tmp_path), f"shop.{'注文' * 32}"
+    kept.say(CREATE.replace(" t ", f" `{'注文' * 32}` ")).insert(ONE, table=name).run()
+    assert kept.rows(name) == [ONE]
+    requests = Requests(str(tmp_path), {})
+    requests.add(name)
+    assert [request.table for request in requests.open()] == [name]
+    requests.done(name)
+    assert not requests.all()
 
 
 def test_rows_of_the_servers_own_tables(kept: Kept) -> None:

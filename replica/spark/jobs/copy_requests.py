@@ -13,9 +13,12 @@ from pyarrow.fs import FileSelector, FileType
 
 from protocol.records import record
 
+from ...config.folder_names import fitting
 from ...spool.storage import system_of, write_whole
 
 _FOLDER: Final = "_state/requests"
+# The longest name without ".json", and a dot before it while it is written.
+_MOST: Final = 249
 
 
 @record(frozen=True, slots=True)
@@ -64,4 +67,4 @@ class Requests:
         self._system.delete_file(self._path(table))
 
     def _path(self, table: str) -> str:
-        return f"{self._folder}/{quote(table, safe='')}.json"
+        return f"{self._folder}/{fitting(quote(table, safe=''), _MOST)}.json"

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
 from protocol.records import record, replace
 
+from ...config.folder_names import fitting
 from ...spool.storage import NO_STORAGE
 from ...sql.quoting import split_text
 from .changes_per_key import column_names
@@ -474,7 +475,7 @@ def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]
 
 
 def table_path(target: str, name: str) -> str:
-    """The path of a table in the target: ``target/schema/table``, with special characters as ``=20``."""
+    """The path of a table: ``target/schema/table``, special characters as ``=20``, cut if they are many."""
     schema, _, table = name.partition(".")
     return f"{target}/{_folder(schema)}/{_folder(table)}"
 
@@ -491,7 +492,7 @@ def add_action(file: NewFile) -> AddAction:
 
 
 def _folder(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else _SPECIAL.sub(_escaped, name)
+    return name if _PLAIN.fullmatch(name) else fitting(_SPECIAL.sub(_escaped, name))
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -119,6 +119,20 @@ def test_a_table_without_a_key_is_a_multiset(form: str, tmp_path: Path) -> None:
     assert Counter(finished(work, tmp_path)) == {(1, "a"): 2, (3, "c"): 1, (4, "d"): 2}
 
 
+def test_names_that_are_longer_than_a_folder_s_name_may_be(tmp_path: Path) -> None:
+    """An export of such a table ended with an error when all was read."""
+    work = WorkFolder(str(tmp_path), row_format("jsonl"), {})
+    tables = [("販売", f"{'注文' * 31}{end}") for end in "一二"]
+    for number, identity in enumerate(tables):
+        work.add_table(identity, ("id",))
+        work.add_rows(identity, TABLE, [(number, "x")])
+        work.complete(identity, TABLE, is_dropped=False)
+    work.commit(PLACE, is_copied=True)
+    assert [name for name, _ in work.finish()] == [".".join(identity) for identity in tables]
+    found = {path.read_text() for path in tmp_path.glob("*/*.jsonl")}
+    assert found == {f'{{"id": {number}, "v": "x"}}\n' for number in range(2)}
+
+
 def test_a_dot_in_the_schema_s_name_is_not_the_end_of_it(tmp_path: Path) -> None:
     """`a.b`.`c` and `a`.`b.c` had one folder, and the rows of one of them."""
     tables = ("a.b", "c"), ("a", "b.c")
