@@ -1,6 +1,7 @@
 """The output of the command line: bytes on standard output, messages and the progress line on standard error."""
 
 import codecs
+import errno
 import io
 import os
 import re
@@ -22,17 +23,24 @@ _INTERVAL: Final = 0.2  # seconds between two updates of the progress line
 class Console:
     """Standard output and error of one run."""
 
-    def __init__(self, output: BinaryIO, errors: TextIO) -> None:
+    def __init__(self, output: BinaryIO, errors: TextIO, *, is_closed: bool = False) -> None:
         self.output = output
+        self._is_closed = is_closed
         self.errors = errors
         self._progress: Progress | None = None
 
     @classmethod
     def standard(cls) -> "Console":
-        """The console of this process. Output to a closed standard stream is discarded."""
+        """The console of this process. Messages to a closed standard stream are discarded."""
         output = open(os.devnull, "wb") if sys.stdout is None else sys.stdout.buffer  # noqa: SIM115
         errors = open(os.devnull, "w") if sys.stderr is None else sys.stderr  # noqa: SIM115
-        return cls(output, errors)
+        return cls(output, errors, is_closed=sys.stdout is None)
+
+    def result(self) -> BinaryIO:
+        """Standard output, for a command whose result goes there. Raises ``OSError`` if it is closed."""
+        if self._is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+        return self.output
 
     def note(self, text: str) -> None:
         """A message of one line on standard error."""

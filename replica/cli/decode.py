@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import BinaryIO, Final
 
 from protocol.binlog.events import Event
-from protocol.errors import ConfigurationError
+from protocol.constants import BINLOG_MAGIC
+from protocol.errors import ConfigurationError, TruncatedError
 
 from ..files.binlog_file import BinlogFile
 from ..files.schema_file import SCHEMA_QUERY, read_schema_file
@@ -119,6 +120,8 @@ def _run(options: Namespace, console: Console) -> int:
             progress.clear()
             _report(log, renderer, console)
         output.flush()
+        if (log.bytes_read or 0) < len(BINLOG_MAGIC):
+            raise TruncatedError("the file is empty: no binary log, which begins with 4 bytes", log.file)
     return 0
 
 
@@ -161,7 +164,7 @@ def _is_plain_text(options: Namespace) -> bool:
 @contextlib.contextmanager
 def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
     if options.output is None or options.output == "-":
-        yield terminal_output(console.output)
+        yield terminal_output(console.result())
         return
     for path in options.files:
         with contextlib.suppress(OSError):

@@ -216,7 +216,7 @@ def _state_text(status: "StreamStatus") -> str:
 
 
 def _write_text(statistics: LogStatistics, console: Console) -> None:
-    paint = Paint(console.output)
+    paint = Paint(console.result())
     for line in statistics_lines(statistics, paint.width() or _WIDTH):
         paint.write(line)
 
@@ -224,7 +224,7 @@ def _write_text(statistics: LogStatistics, console: Console) -> None:
 def _write_json(statistics: LogStatistics, console: Console) -> None:
     text = json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False)
     # Invalid bytes in names and statements are \udc80 to \udcff, which are escapes of the same form in JSON.
-    console.output.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    console.result().write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def _write_page(path: str, statistics: LogStatistics) -> None:

@@ -91,11 +91,12 @@ def _run(options: Namespace, console: Console) -> int:
     from .metrics import Report, serving_metrics
     from .service import follow_until_stopped
 
-    name = options.format or ("text" if console.output.isatty() else "json")
+    written = console.result()
+    name = options.format or ("text" if written.isatty() else "json")
     if options.disable_log_bin and name != "sql":
         raise ConfigurationError("--disable-log-bin needs --format sql")
     # Text escapes control characters itself, and has colours.
-    output = console.output if name == "text" else terminal_output(console.output)
+    output = written if name == "text" else terminal_output(written)
     renderer = _FORMATS[name](output, options)
     wanted = _stream_options(options, console, renderer)
     stream = BinlogStream(wanted)

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pty
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -419,13 +418,6 @@ def test_a_message_erases_the_progress_line(clock: list[float], monkeypatch: pyt
     progress.clear()
     messages = "mysql-replica: before it\n\rhalf\r    \rmysql-replica: connected again\n"
     assert errors.getvalue() == f"{messages}\rdone\r    \r"
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_process_without_output(log: Path, closed: str) -> None:
-    command = f"{shlex.quote(sys.executable)} -m replica decode {shlex.quote(str(log))} {closed}"
-    run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_no_progress_where_nobody_looks(clock: list[float]) -> None:

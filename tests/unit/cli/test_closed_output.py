@@ -1,0 +1,51 @@
+"""Commands whose result goes nowhere, or that have nothing to read: they end with an error, as others do."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.log_builder import numbered_log
+
+SAID = "mysql-replica: error: standard output: Bad file descriptor\n"
+
+
+def run(arguments: str) -> tuple[int, str]:
+    line = f"{shlex.quote(sys.executable)} -m replica {arguments}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [(">&-", 1, SAID), ("2>&-", 0, ""), (">&- 2>&-", 1, ""), (">&- -o /dev/null", 0, "")],
+)
+def test_a_process_without_output(tmp_path: Path, closed: str, code: int, said: str) -> None:
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(numbered_log().data)
+    assert run(f"decode {shlex.quote(str(path))} {closed}") == (code, said)
+    if "-o" not in closed:
+        assert run(f"stats {shlex.quote(str(path))} {closed}") == (code, said)
+
+
+def test_messages_of_a_copy_may_go_nowhere() -> None:
+    """It goes to a folder: what is wrong with its source is told, not what is wrong with its output."""
+    code, said = run("copy mysql://u:p@127.0.0.1:1 --to /nowhere/at/all >&-")
+    assert code
+    assert "standard output" not in said
+
+
+@pytest.mark.parametrize("format", ["text", "json", "sql"])
+@pytest.mark.parametrize("data", [b"", b"\xfebi", b"\xfebin"])
+def test_an_empty_file(tmp_path: Path, data: bytes, format: str) -> None:
+    """As mysqlbinlog and mariadb-binlog: an error, unless the first four bytes are there."""
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(data)
+    code, said = run(f"decode -f {format} {shlex.quote(str(path))}")
+    assert code == (0 if len(data) == 4 else 1)
+    assert ("the file is empty" in said) == (len(data) < 4)
+    assert run(f"decode -f {format} - < {shlex.quote(str(path))}")[0] == code
