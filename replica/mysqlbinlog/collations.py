@@ -1,7 +1,7 @@
-"""Names of MariaDB's collations by id, for ``@@character_set_collations``. Nothing is compared or decoded here.
+"""Names of collations by id, for ``@@character_set_collations`` and user variables. Nothing is compared here.
 
-Read from ``information_schema.COLLATION_CHARACTER_SET_APPLICABILITY`` of MariaDB 11.8.6, all 1,288 of them. A name is
-that of the character set, then a suffix; MariaDB numbers the collations of Unicode by language.
+Read from ``information_schema``: all 1,288 of MariaDB 11.8.6, and all 286 of MySQL 9.7. A name is that of the
+character set, then a suffix; MariaDB numbers the collations of Unicode by language.
 """
 
 from collections.abc import Mapping
@@ -92,6 +92,36 @@ _UCA1400_LANGUAGES: Final = (
     *("_turkish", "_czech", "_danish", "_lithuanian", "_slovak", "_spanish2", "_roman", "_persian"),
     *("_esperanto", "_hungarian", "_sinhala", "_german2", None, None, "_vietnamese", "_croatian"),
 )
+
+
+# MySQL's collations that MariaDB lacks, or has by another name.
+_MYSQL_ONLY: Final = MappingProxyType(
+    {
+        76: "tolower_ci",
+        **dict.fromkeys((122, 149, 181, 213, 245), "croatian_ci"),
+        248: "chinese_ci",
+        249: "bin",
+        250: "unicode_520_ci",
+        303: "ja_0900_as_cs",
+        304: "ja_0900_as_cs_ks",
+        308: "zh_0900_as_cs",
+        306: "ru_0900_ai_ci",
+        307: "ru_0900_as_cs",
+        **{
+            310 + 2 * place + end: f"{language}_0900_{('ai_ci', 'as_cs')[end]}"
+            for place, language in enumerate(("nb", "nn", "sr_latn", "bs", "bg", "gl", "mn_cyrl"))
+            for end in (0, 1)
+        },
+    }
+)
+
+
+def mysql_collation_name(collation_id: int) -> str | None:
+    """The name of a collation of MySQL 9.7; None for an unknown id. Some unused ids get a name, too."""
+    charset, suffix = charset_of_collation(collation_id), _MYSQL_ONLY.get(collation_id)
+    if charset is None or suffix is None:
+        return None if charset is None else collation_name(collation_id)
+    return f"{charset.name}_{suffix}"
 
 
 def collation_name(collation_id: int) -> str | None:

@@ -25,17 +25,25 @@ from protocol.binlog.events import (
     StartEncryptionEvent,
     StopEvent,
     TableMapEvent,
+    UserVarEvent,
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.constants import EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag, RowsFlag
+from protocol.constants import (
+    BINLOG_MAGIC,
+    EventFlag,
+    EventType,
+    MariadbGtidExtraFlag,
+    MariadbGtidFlag,
+    RowsFlag,
+)
 from protocol.wire import utf8_bytes
 
 from ..sql.xa import Xid
 from .hexdump import mariadb_hexdump
-from .query import DELIMITER, status_variables
+from .query import DELIMITER, Session, status_variables
 from .rows import quoted_name
-from .statements import statement_text
+from .statements import statement_text, user_variable
 from .writer import Spool, TextWriter, timestamp_text
 
 _OPENING = b"""\
@@ -50,6 +58,10 @@ DELIMITER ;
 ROLLBACK /* added by mysqlbinlog */;
 /*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;
 /*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=0*/;
+"""
+_NEXT_FILE = b"""\
+DELIMITER ;
+DELIMITER /*!*/;
 """
 _END = DELIMITER + b"\n"
 
@@ -88,15 +100,19 @@ class MariadbText(TextWriter):
         self._row_count: int | None = None
         self._gtid_settings: dict[bytes, int] = {}
         self._skips_replication = False
+        self._has_begun = False
         output.write(_OPENING)
 
     def event(self, raw: bytes, position: int, event: Event) -> None:
         """Write one event. An annotation waits for the table map after it."""
-        if isinstance(event, FormatDescriptionEvent):
-            self.follow(event)
         if not isinstance(event, _ROWS):
             self.end_statement(event)
             self._write_row_count()
+        if isinstance(event, FormatDescriptionEvent):
+            if self._has_begun and position == len(BINLOG_MAGIC):
+                self._begin_file()
+            self._has_begun = True
+            self.follow(event)
         self.output.write(b"# at %d\n" % position)
         if isinstance(event, AnnotateRowsEvent):
             self._annotation = (raw, event)
@@ -113,6 +129,13 @@ class MariadbText(TextWriter):
             self._row_count = (self._row_count or 0) + len(getattr(event, "rows", ()))
         if isinstance(event, RowsEvent):
             self.write_rows(event)
+
+    def _begin_file(self) -> None:
+        """The tool prints each file for itself: nothing is known of the session any more."""
+        self.output.write(_NEXT_FILE)
+        self.session = Session(self.flavor)
+        self._gtid_settings = {}
+        self._skips_replication = False
 
     def pause(self) -> dict[str, object] | None:
         """See ``TextWriter.pause``."""
@@ -161,6 +184,10 @@ class MariadbText(TextWriter):
     @singledispatchmethod
     def _body(self, event: Event) -> Iterator[bytes]:
         yield statement_text(event) or b"\tIgnorable\n# Ignorable event type %d\n" % event.header.type
+
+    @_body.register
+    def _user_var(self, event: UserVarEvent) -> Iterator[bytes]:
+        yield b"\tUser_var\n%b" % user_variable(event, "mariadb")
 
     @_body.register
     def _format_description(self, event: FormatDescriptionEvent) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, and ``client/mysqlbinlog.cc`` for their order.
 """
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache, singledispatchmethod
 from itertools import chain
@@ -40,8 +41,8 @@ from protocol.wire import unpack_event_header, utf8_bytes
 
 from ..sql.xa import Xid, prepare_statement
 from .hexdump import mysql_hexdump
-from .query import DELIMITER, is_transaction_frame, status_variables
-from .statements import statement_text
+from .query import DELIMITER, status_variables
+from .statements import statement_text, user_variable
 from .writer import TextWriter, timestamp_text
 
 _OPENING = b"""\
@@ -60,6 +61,8 @@ DELIMITER ;
 _AUTOMATIC = b"SET @@SESSION.GTID_NEXT= 'AUTOMATIC' /* added by mysqlbinlog */ /*!*/;\n"
 _BEGIN = b"BEGIN /*added by mysqlbinlog */ /*!*/;\n"
 _ROLLBACK = b"ROLLBACK /* added by mysqlbinlog */ /*!*/;\n"
+# As the tool compares it (Query_log_event::ends_group).
+_ROLLS_BACK = re.compile(r"ROLLBACK(?! TO )", re.IGNORECASE)
 _PAYLOAD_END = b"# End of compressed events.\n"
 
 _END = DELIMITER + b"\n"
@@ -109,10 +112,9 @@ class MysqlText(TextWriter):
         super().__init__(output, hexdump)
         self._deferred: list[tuple[bytes, int, Event]] = []
         self._payload: _Payload | None = None
-        self._is_automatic = False
+        self._has_begun = False
         self._in_transaction = False
-        self._has_lone_gtid = False
-        self._is_relay_log = False
+        self._seen_gtid = False
         self._source_version = _UNKNOWN_VERSION
         output.write(_OPENING)
 
@@ -126,6 +128,10 @@ class MysqlText(TextWriter):
         if isinstance(event, FormatDescriptionEvent):
             self.follow(event)
         self.end_statement(event)
+        if isinstance(event, FormatDescriptionEvent) and not event.header.flags & EventFlag.RELAY_LOG:
+            if self._has_begun and event.header.next_position:
+                self._end_log()
+            self._has_begun = True
         self.output.write(b"# at %d\n" % position)
         if isinstance(event, _DEFERRED):
             self._deferred.append((raw, position, event))
@@ -147,13 +153,15 @@ class MysqlText(TextWriter):
         self._end_payload()
         self._write_deferred()
         self.held_rows.release(self.output)
-        if self._has_lone_gtid:
-            self.output.write(_BEGIN)
-        if self._has_lone_gtid or self._in_transaction:
-            self.output.write(_ROLLBACK)
-        if not self._is_automatic:
-            self.output.write(_AUTOMATIC)
+        self._end_log()
         self.output.write(_CLOSING)
+
+    def _end_log(self) -> None:
+        """Roll back an open transaction at the end of a log file."""
+        if self._in_transaction or self._seen_gtid:
+            self.output.write(_ROLLBACK if self._in_transaction else _BEGIN + _ROLLBACK)
+        self.output.write(_AUTOMATIC)
+        self._in_transaction = self._seen_gtid = False
 
     def _write(self, raw: bytes, position: int, event: Event) -> None:
         header = event.header if self._payload is None else self._payload.header_of(event)
@@ -163,8 +171,6 @@ class MysqlText(TextWriter):
         self.output.write(line + b"".join(self.body(event)))
         if isinstance(event, RowsEvent):
             self.write_rows(event)
-        self._is_automatic = isinstance(event, RotateEvent) and not self._is_relay_log
-        self._has_lone_gtid = isinstance(event, AnonymousGtidEvent)
 
     def _write_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -185,7 +191,6 @@ class MysqlText(TextWriter):
     @_body.register
     def _format_description(self, event: FormatDescriptionEvent) -> Iterator[bytes]:
         flags = event.header.flags
-        self._is_relay_log = bool(flags & EventFlag.RELAY_LOG) or self._is_relay_log
         created = b" at startup" if event.created else b""
         yield b"\tStart: binlog v %d, server v %b created %b%b\n" % (
             event.binlog_version,
@@ -205,8 +210,14 @@ class MysqlText(TextWriter):
     @_body.register
     def _rotate(self, event: RotateEvent) -> Iterator[bytes]:
         yield b"\tRotate to %b  pos: %d\n" % (utf8_bytes(event.next_file), event.next_position)
-        if not self._is_relay_log:
-            yield _AUTOMATIC
+
+    @_body.register
+    def _user_var(self, event: UserVarEvent) -> Iterator[bytes]:
+        """The name is in utf8mb3, whatever the character set of the statement is."""
+        before, after = self.session.around_name(
+            is_text=event.value is None or isinstance(event.value, bytes)
+        )
+        yield b"\tUser_var\n%b%b%b" % (before, user_variable(event, "mysql"), after)
 
     @_body.register
     def _stop(self, event: StopEvent) -> Iterator[bytes]:
@@ -235,19 +246,21 @@ class MysqlText(TextWriter):
         yield from self.session.statements(event)
 
     def _follow_transaction(self, sql: str) -> None:
+        """The tool takes XA PREPARE and XA COMMIT for no end of a transaction; a ROLLBACK does no harm there."""
         if sql == "BEGIN" or sql.startswith("XA START"):
             self._in_transaction = True
-        elif is_transaction_frame(sql) and not sql.upper().startswith(("SAVEPOINT", "XA END", "ROLLBACK TO")):
-            self._in_transaction = False
+        elif sql == "COMMIT" or sql.startswith("XA ROLLBACK") or _ROLLS_BACK.match(sql):
+            self._in_transaction = self._seen_gtid = False
+        elif not self._in_transaction:
+            self._seen_gtid = False
 
     @_body.register
     def _xid(self, event: XidEvent) -> Iterator[bytes]:
-        self._in_transaction = False
+        self._in_transaction = self._seen_gtid = False
         yield b"\tXid = %d\nCOMMIT%b" % (event.xid, _END)
 
     @_body.register
     def _xa_prepare(self, event: XaPrepareEvent) -> Iterator[bytes]:
-        self._in_transaction = False
         xid = Xid(event.format_id, event.gtrid, event.bqual)
         statement = prepare_statement(xid, event.one_phase)
         yield b"\tXA PREPARE %b\n%b\n%b\n" % (str(xid).encode(), statement.encode(), DELIMITER)
@@ -268,6 +281,7 @@ class MysqlText(TextWriter):
 
     @_body.register
     def _gtid(self, event: AnonymousGtidEvent) -> Iterator[bytes]:
+        self._seen_gtid = True
         # Servers before 8.0.1 log none of these fields, servers before 8.0.14 all but the versions.
         unknown = 0 if event.immediate_commit_timestamp is None else _UNKNOWN_VERSION
         self._source_version = event.immediate_server_version or unknown

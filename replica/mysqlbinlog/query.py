@@ -49,6 +49,9 @@ _LATER_MARIADB = (10, 6, 10)
 # SQL modes that MySQL 8.0.5 removed; later servers refuse them.
 _REMOVED_SQL_MODES = 0x1003FF00
 
+# utf8mb3_general_ci
+_UTF8MB3 = 33
+
 # Plain numbers: `&` with a member of an IntFlag takes 540 ns instead of 9.
 _SUPPRESS_USE = int(EventFlag.SUPPRESS_USE)
 _THREAD_SPECIFIC = int(EventFlag.THREAD_SPECIFIC)
@@ -86,6 +89,21 @@ class Session:
         variables = status_variables(event.status_variables)
         for statement in self._settings(event, variables):
             yield b"%b%b\n" % (statement, DELIMITER)
+
+    def around_name(self, *, is_text: bool) -> tuple[bytes, bytes]:
+        """MySQL's statements before and behind one with a name in utf8mb3, and a value that is text or NULL or not.
+
+        Those behind restore what was printed last; empty if that is nothing.
+        """
+        printed = self._printed.get("CHARSET")
+        if not isinstance(printed, tuple):
+            return b"", b""
+        named = (_UTF8MB3, _UTF8MB3 if is_text else printed[1], _UTF8MB3)
+        before, after = (
+            b"".join(b"%b%b\n" % (statement, DELIMITER) for statement in self._charset(value))
+            for value in (named, printed)
+        )
+        return before, after
 
     def state(self) -> dict[str, object]:
         """What was printed, for another session to go on with."""

@@ -3,6 +3,7 @@
 Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited. No statements themselves.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 from functools import singledispatch
 
@@ -19,8 +20,10 @@ from protocol.binlog.events import (
 from protocol.charset import charset_of_collation
 from protocol.constants import INTVAR_NAMES
 
+from .collations import collation_name, mysql_collation_name
 from .query import DELIMITER
 from .rows import quoted_name
+from .values import Flavor
 
 _END = DELIMITER + b"\n"
 _INCIDENTS = {0: b"NOTHING", 1: b"LOST_EVENTS"}
@@ -44,11 +47,6 @@ def _rand(event: RandEvent) -> bytes:
 
 
 @statement_text.register
-def _user_var(event: UserVarEvent) -> bytes:
-    return b"\tUser_var\nSET @%b:=%b%b" % (quoted_name(event.name), user_value(event), _END)
-
-
-@statement_text.register
 def _append_block(event: AppendBlockEvent) -> bytes:
     name = b"Begin_load_query" if isinstance(event, BeginLoadQueryEvent) else b"Append_block"
     return b"\n#%b: file_id: %d  block_len: %d\n" % (name, event.file_id, len(event.block))
@@ -66,12 +64,25 @@ def _incident(event: IncidentEvent) -> bytes:
     return b"\n# Incident: %b\nRELOAD DATABASE; # Shall generate syntax error\n" % name
 
 
-def user_value(event: UserVarEvent) -> bytes:
-    """A user variable's value as an expression; strings as hexadecimal literals with their character set."""
+def user_variable(event: UserVarEvent, flavor: Flavor) -> bytes:
+    """The statement that sets a user variable, with its delimiter."""
+    return b"SET @%b:=%b%b" % (quoted_name(event.name), user_value(event, flavor), _END)
+
+
+def user_value(event: UserVarEvent, flavor: Flavor, quote: Callable[[str], bytes] = quoted_name) -> bytes:
+    """A user variable's value as an expression; strings as hexadecimal literals with their collation."""
     value = event.value
     if isinstance(value, bytes):
-        charset = charset_of_collation(event.collation)
-        return b"_%b 0x%b" % ((charset.name if charset else "binary").encode(), value.hex().upper().encode())
+        is_mariadb = flavor == "mariadb"
+        charset = charset_of_collation(event.collation, is_mariadb)
+        name = collation_name(event.collation) if is_mariadb else mysql_collation_name(event.collation)
+        digits = value.hex().upper().encode()
+        literal = (b"X'%b'" % digits if is_mariadb else b"0x%b" % digits) if value else b'""'
+        return b"_%b %b%b" % (
+            (charset.name if charset else "binary").encode(),
+            literal,
+            b"" if name is None else b" COLLATE %b" % quote(name),
+        )
     if isinstance(value, float):
         return b"%.14g" % value
     if isinstance(value, Decimal):

@@ -194,7 +194,8 @@ def _intvar(event: IntvarEvent, is_mariadb: bool) -> str:
 
 
 def _user_var(event: UserVarEvent, is_mariadb: bool) -> str:
-    return f"@{identifier(event.name)}={user_value(event).decode()}"
+    value = user_value(event, "mariadb" if is_mariadb else "mysql", str.encode)
+    return f"@{identifier(event.name)}={value.decode()}"
 
 
 def _block(event: AppendBlockEvent, is_mariadb: bool) -> str:

@@ -282,7 +282,8 @@ def test_mysqls_variables_are_printed_with_their_statement() -> None:
     ("value", "kind", "text"),
     [
         (None, 0, b"NULL"),
-        (b"a'\x00", 0, b"_latin1 0x612700"),
+        (b"a'\x00", 0, b"_latin1 0x612700 COLLATE `latin1_swedish_ci`"),
+        (b"", 0, b'_latin1 "" COLLATE `latin1_swedish_ci`'),
         (1.5e10, 1, b"15000000000"),
         (-5, 2, b"-5"),
         (18446744073709551615, 2, b"18446744073709551615"),
@@ -291,8 +292,30 @@ def test_mysqls_variables_are_printed_with_their_statement() -> None:
 )
 def test_user_variables(value: bytes | float | int | Decimal | None, kind: int, text: bytes) -> None:
     event = UserVarEvent(header(EventType.USER_VAR), "", 0, "a`b", value, kind, 8)
-    assert user_value(event) == text
+    assert user_value(event, "mysql") == text
     assert b"SET @`a``b`:=%b/*!*/;\n" % text in rendered(event)
+    text = text.replace(b"0x612700", b"X'612700'")
+    assert user_value(event, "mariadb") == text
+    assert b"SET @`a``b`:=%b/*!*/;\n" % text in rendered(event, flavor="mariadb")
+
+
+@pytest.mark.parametrize(
+    ("collation", "flavor", "text"),
+    [
+        (255, "mysql", b"_utf8mb4 0x78 COLLATE `utf8mb4_0900_ai_ci`"),
+        (245, "mysql", b"_utf8mb4 0x78 COLLATE `utf8mb4_croatian_ci`"),
+        (245, "mariadb", b"_utf8mb4 X'78' COLLATE `utf8mb4_croatian_mysql561_ci`"),
+        (315, "mysql", b"_utf8mb4 0x78 COLLATE `utf8mb4_sr_latn_0900_as_cs`"),
+        (249, "mysql", b"_gb18030 0x78 COLLATE `gb18030_bin`"),
+        # The default of MariaDB 11.8: the character set was not known, and a replay took the text for bytes.
+        (2304, "mariadb", b"_utf8mb4 X'78' COLLATE `utf8mb4_uca1400_ai_ci`"),
+        (63, "mysql", b"_binary 0x78 COLLATE `binary`"),
+        (9999, "mysql", b"_binary 0x78"),
+    ],
+)
+def test_collations_of_user_variables(collation: int, flavor: Flavor, text: bytes) -> None:
+    event = UserVarEvent(header(EventType.USER_VAR), "", 0, "a", b"x", 0, collation)
+    assert user_value(event, flavor) == text
 
 
 def test_annotations_come_with_the_table_map() -> None:
