@@ -42,7 +42,7 @@ class FileLock:
     def take(self) -> None:
         """Take the lock. Raises ``CheckpointError``, which says who holds it, if that is another process."""
         self._process = _this_process()
-        self._text = f"{self._process}\n{id(self)} {time.monotonic_ns()}"
+        self._text = f"{self._process}\n{_token()}\n{id(self)} {time.monotonic_ns()}"
         try:
             while self._file is None:
                 self._file = self._try()
@@ -66,7 +66,7 @@ class FileLock:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if self._read().partition("\n")[0] != self._process:
+                if not self._is_ours(self._read()):
                     raise
             if not self._is_in_place(file):
                 file.close()
@@ -82,6 +82,10 @@ class FileLock:
             self._text = self._read()
         return file
 
+    def _is_ours(self, text: str) -> bool:
+        """Whether a lock file was written by this process."""
+        return text.startswith(f"{self._process}\n{_token()}\n")
+
     def _is_in_place(self, file: BinaryIO) -> bool:
         try:
             return os.path.samestat(os.fstat(file.fileno()), os.stat(self._path))
@@ -94,9 +98,12 @@ class FileLock:
         return ""
 
     def _in_use(self) -> CheckpointError:
-        holder = self._read().partition("\n")[0] or "another process"
-        if holder == self._process:
+        text = self._read()
+        holder = text.partition("\n")[0] or "another process"
+        if self._is_ours(text):
             holder = "another stream of this process"
+        elif holder == self._process:
+            holder = f"another {holder}"
         return CheckpointError(
             f"{self._name} is in use by {holder}: give each stream a file of its own, or end the other one"
         )
@@ -153,6 +160,12 @@ def _held() -> WeakSet[FileLock]:
 
     os.register_at_fork(after_in_child=forget)
     return held
+
+
+@cache
+def _token() -> str:
+    """What tells this process from one of another container: both may have the number 1, and one host's name."""
+    return os.urandom(8).hex()
 
 
 def _this_process() -> str:

@@ -166,6 +166,22 @@ sys.stdin.readline()
         take_and_release(path)
 
 
+def test_a_process_of_the_same_name_and_number_is_another_one(path: Path) -> None:
+    """As in two containers that have the network, and so the name, of their host: each process has the number 1."""
+    code = f"""
+lock.release()
+os.getpid = lambda: {os.getpid()}
+lock.take()
+print("held", flush=True)
+sys.stdin.readline()
+"""
+    with (
+        holder_of(path, code),
+        pytest.raises(CheckpointError, match=f"in use by another process {os.getpid()} on"),
+    ):
+        lock_of(path).take()
+
+
 def test_the_lock_ends_with_its_process_though_a_forked_one_lives_on(path: Path) -> None:
     """As the workers of a multiprocessing pool do after their parent is killed."""
     code = """
