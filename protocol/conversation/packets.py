@@ -5,13 +5,15 @@ continues in the next frame, which may be empty (MySQL's ``page_protocol_basic_p
 counter, which restarts with each command. This module does not look into payloads.
 
 Received chunks are joined only once a whole frame is there, so that no byte of a large frame is copied again with
-each chunk: a payload of n bytes takes at most about 2 n bytes of memory while it arrives. Large chunks are read where
-they were received: only the frame that stands in two chunks is copied.
+each chunk. The frames of a large payload are gathered in a buffer, which becomes the payload: one of n bytes takes at
+most about n bytes of memory and an eighth while it arrives. Large chunks are read where they were received: only the
+frame that stands in two chunks is copied.
 """
 
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from typing import TypeVar
 
 from ..constants import MAX_FRAME_PAYLOAD
@@ -69,8 +71,9 @@ class FrameStream:
         self._chunk_position = 0  # the first unread byte of the first chunk
         self._size = 0  # unread bytes: those of _data from _position on, and those of _chunks
         self._wanted = HEADER_SIZE  # with fewer unread bytes no frame can be complete
-        self._parts: list[bytes] = []  # the frames read so far of a payload of several frames
+        self._parts: BytesIO | None = None  # the frames read so far of a payload of several frames
         self._parts_size = 0
+        self._removed = b""  # a prefix that the first of them had
         self._restarts: tuple[int, ...] = ()
         self._unread: bytes | None = None
 
@@ -123,22 +126,29 @@ class FrameStream:
 
     def read(self) -> bytes | None:
         """The next whole payload, or None until more is received."""
-        return self._read_payload()
-
-    def _read_payload(self) -> bytes | None:
         if self._unread is not None:
             payload, self._unread = self._unread, None
             return payload
+        taken = self._take(b"")
+        return None if taken is None else self._removed + taken
+
+    def _take(self, prefix: bytes) -> bytes | None:
+        """The next whole payload behind ``_removed``; that is the prefix if a payload of several frames has it."""
         while (frame := self._read_frame()) is not None:
-            if len(frame) < MAX_FRAME_PAYLOAD and not self._parts:
-                return frame
-            self._parts.append(frame)
+            if self._parts is None:
+                is_large = len(frame) == MAX_FRAME_PAYLOAD
+                self._removed = prefix if is_large and frame.startswith(prefix) else b""
+                if not is_large:
+                    return frame
+                self._parts = BytesIO()
+                self._parts.write(memoryview(frame)[len(self._removed) :])
+            else:
+                self._parts.write(frame)
             self._parts_size += len(frame)
             if len(frame) < MAX_FRAME_PAYLOAD:
-                payload = b"".join(self._parts)
-                self._parts.clear()
-                self._parts_size = 0
-                return payload
+                parts, self._parts, self._parts_size = self._parts, None, 0
+                # The buffer's own bytes: they are not copied.
+                return parts.getvalue()
         return None
 
     def read_prefixed(self, prefix: bytes, bulk_size: int = BULK_SIZE) -> list[bytes]:
@@ -196,16 +206,17 @@ class FrameStream:
 
     def _read_without(self, prefix: bytes) -> bytes | None:
         """The next payload without its prefix; None if more data is needed, or it has another one: then it waits."""
-        payload = self._read_payload()
-        if payload is None:
+        payload = self._take(prefix)
+        if payload is None or self._removed == prefix:
+            return payload
+        whole = self._removed + payload
+        if not whole.startswith(prefix):
+            self._unread = whole
             return None
-        if not payload.startswith(prefix):
-            self._unread = payload
-            return None
-        return payload[len(prefix) :]
+        return whole[len(prefix) :]
 
     def _walk(self, walk: "Walk[Item]", items: list[Item], prefix: int) -> tuple[int, bytes]:
-        if self._size < self._wanted or self._parts or self._restarts:
+        if self._size < self._wanted or self._parts is not None or self._restarts:
             return 0, b""
         data = self._joined(self._wanted)
         start, before = self._position, len(items)
@@ -228,7 +239,7 @@ class FrameStream:
         header as an integer minus the expected number is the length, which a wrong number puts out of range. A frame
         larger than the limit ends beyond ``size``.
         """
-        if self._size < self._wanted or self._parts or self._restarts:
+        if self._size < self._wanted or self._parts is not None or self._restarts:
             return
         data = self._joined(self._wanted)
         position = start = self._position
