@@ -269,13 +269,14 @@ def batch_of(
     try:
         yield _load(spark.read, name, source, lambda: spool)
     finally:
-        _delete_folder(spool, storage_of(source))
+        delete_folder(spool, storage_of(source))
 
 
-def _delete_folder(uri: str, storage: Mapping[str, str]) -> None:
-    from ...spool.storage import file_system
+def delete_folder(uri: str, storage: Mapping[str, str]) -> None:
+    """Delete a folder of ours, as far as possible."""
+    from ...spool.storage import system_of
 
-    system, path = file_system(uri, storage)
+    system, path = system_of(uri, storage)
     # It may be that it was never made; what cannot be deleted fails no job.
     with contextlib.suppress(OSError):
         system.delete_dir(path)

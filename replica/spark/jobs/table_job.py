@@ -34,6 +34,7 @@ from .spark_session import (
     await_queries,
     batch_of,
     counted,
+    delete_folder,
     end_with,
     is_connect,
     open_session,
@@ -235,9 +236,10 @@ class TableJob:
         found = job_state.peek(target, kept.storage)
         if found is None or not (found[0].tables or found[0].parked or found[0].absent):
             wanted = ", ".join(parsed.settings.tables)
-            raise ConfigurationError(
-                f"tables: no table of the files matches {wanted}: {target} has no tables"
-            )
+            # The state of no tables would refuse the right name.
+            for folder in (job_state.FOLDER, job_state.PROGRESS):
+                delete_folder(f"{target}/{folder}", kept.storage)
+            raise ConfigurationError(f"tables: no table of the files matches {wanted}")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add SOURCE, TARGET and the other arguments."""
