@@ -84,6 +84,9 @@ Ctrl-C stops the count, and prints what was counted until then."""
 
 def _run(options: Namespace, console: Console) -> int:
     _check(options)
+    if options.html is None:
+        # Fails before a long log is read.
+        console.result()
     statistics = LogStatistics()
     try:
         if _is_dsn(options.source[0]):
@@ -216,7 +219,7 @@ def _state_text(status: "StreamStatus") -> str:
 
 
 def _write_text(statistics: LogStatistics, console: Console) -> None:
-    paint = Paint(console.result())
+    paint = Paint(console.output)
     for line in statistics_lines(statistics, paint.width() or _WIDTH):
         paint.write(line)
 
@@ -224,7 +227,7 @@ def _write_text(statistics: LogStatistics, console: Console) -> None:
 def _write_json(statistics: LogStatistics, console: Console) -> None:
     text = json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False)
     # Invalid bytes in names and statements are \udc80 to \udcff, which are escapes of the same form in JSON.
-    console.result().write(text.encode("utf-8", "backslashreplace") + b"\n")
+    console.output.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def _write_page(path: str, statistics: LogStatistics) -> None:

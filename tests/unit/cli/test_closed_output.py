@@ -30,6 +30,9 @@ def test_a_process_without_output(tmp_path: Path, closed: str, code: int, said: 
     assert run(f"decode {shlex.quote(str(path))} {closed}") == (code, said)
     if "-o" not in closed:
         assert run(f"stats {shlex.quote(str(path))} {closed}") == (code, said)
+    page = tmp_path / "page.html"
+    assert run(f"stats --html {shlex.quote(str(page))} {shlex.quote(str(path))} >&-")[0] == 0
+    assert page.stat().st_size
 
 
 def test_messages_of_a_copy_may_go_nowhere() -> None:
