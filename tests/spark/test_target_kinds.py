@@ -13,6 +13,7 @@ pytest.importorskip("deltalake")
 
 from protocol.errors import ConfigurationError
 from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from replica.spark.jobs.target_kind import kinds_of
 from tests.support.log_builder import numbered_log
 
 if TYPE_CHECKING:
@@ -72,3 +73,22 @@ def test_a_target_of_another_kind(
         with pytest.raises(ConfigurationError, match=f"^target: {targets[found]} has .* -- give "):
             write(spark, job, {"path": str(tmp_path / "binlog.000001")}, targets[found])
     assert sorted(targets[found].rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("folders", "kinds"),
+    [
+        (["day=2026-11-26"], ["parquet"]),
+        (["schema=shop/table=orders/day=2026-11-26"], ["parquet"]),
+        (["_spark_metadata"], ["parquet"]),
+        (["day=2026-11-26", "_delta_log"], ["delta"]),
+        (["day=241/orders/_delta_log", "schema=24prod/t/_delta_log"], []),
+        (["schema=24prod/t/_delta_log", "_state/tables/_delta_log"], ["tables"]),
+        (["_state/checkpoint"], []),
+    ],
+)
+def test_what_lies_in_a_folder(tmp_path: Path, folders: list[str], kinds: list[str]) -> None:
+    """A mirror has folders for the schemas day$1 and schema$prod, which look like partitions."""
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert kinds_of(str(tmp_path), {}) == kinds

@@ -4,6 +4,7 @@ Readers of a Delta table would find the files of others below it, and jobs share
 """
 
 import contextlib
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
@@ -13,7 +14,6 @@ from pyarrow.fs import FileSelector
 from protocol.errors import ConfigurationError
 
 from ...spool.storage import system_of
-from .changelog_layout import PARTITIONS
 from .spark_session import local_path
 
 Kind = Literal["parquet", "delta", "tables"]
@@ -22,7 +22,8 @@ Kind = Literal["parquet", "delta", "tables"]
 SINK_LOG: Final = "_spark_metadata"
 #: The folder of the state of a job with kept tables, within the target.
 TABLES_STATE: Final = "_state/tables"
-_PARTITIONED: Final = frozenset(columns[0] for columns in PARTITIONS.values())
+# A folder of the layout ``shared`` (``changelog_layout``).
+_DAY: Final = re.compile(r"day=(\d{4}-\d\d-\d\d|__HIVE_DEFAULT_PARTITION__)")
 _SAID: Final[Mapping[Kind, str]] = MappingProxyType(
     {
         "parquet": "the files of a changelog in Parquet -- give another folder, or --format parquet for a changelog",
@@ -45,7 +46,7 @@ def kinds_of(target: str, storage: Mapping[str, str]) -> list[Kind]:
     names = _names(target, storage)
     if "_delta_log" in names:
         found.append("delta")
-    elif SINK_LOG in names or _is_partitioned(names):
+    elif SINK_LOG in names or _is_partitioned(target, names, storage):
         found.append("parquet")
     if "_delta_log" in _names(f"{target}/{TABLES_STATE}", storage):
         found.append("tables")
@@ -54,11 +55,17 @@ def kinds_of(target: str, storage: Mapping[str, str]) -> list[Kind]:
 
 def has_partitions(target: str, storage: Mapping[str, str]) -> bool:
     """Whether a folder has files in Parquet, committed or not."""
-    return _is_partitioned(_names(target, storage))
+    return _is_partitioned(target, _names(target, storage), storage)
 
 
-def _is_partitioned(names: set[str]) -> bool:
-    return any("=" in name and name.partition("=")[0] in _PARTITIONED for name in names)
+def _is_partitioned(target: str, names: set[str], storage: Mapping[str, str]) -> bool:
+    # A mirror's folder of the schema day$1 or schema$1 begins so, too: "=" and digits stand for other characters.
+    return any(map(_DAY.fullmatch, names)) or any(
+        inner.startswith("table=")
+        for name in names
+        if name.startswith("schema=")
+        for inner in _names(f"{target}/{name}", storage)
+    )
 
 
 def _names(folder: str, storage: Mapping[str, str]) -> set[str]:
