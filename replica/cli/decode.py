@@ -110,7 +110,7 @@ def _run(options: Namespace, console: Console) -> int:
         if isinstance(renderer, SqlRenderer):
             log.name_by_statements()
             if not schema.generated:
-                renderer.use_generated(log.generated_columns)
+                renderer.use_generated(*log.generated_columns)
         # No progress line on a terminal that shows the output itself.
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:

@@ -161,11 +161,13 @@ class BinlogFile:
             scan = partial(_statements, self._keys, self._selection)
             self._events.shapes = LogShapes(history, scan, "positional", is_partial=True)
             self._is_sequential = True
+        if self._events.shapes is not None:
+            self._events.shapes.learns_all = True
 
     @property
-    def generated_columns(self) -> Mapping[str, Collection[str]]:
-        """The generated columns of tables that a schema history has named so far; it grows while the log is read."""
-        return {} if self._events.shapes is None else self._events.shapes.generated
+    def generated_columns(self) -> tuple[Mapping[str, Collection[str]], Collection[str]]:
+        """Of tables that a schema history has named so far: generated columns, and which are system-versioned."""
+        return ({}, ()) if (shapes := self._events.shapes) is None else (shapes.generated, shapes.versioned)
 
     def go_on_with(self, section: LogFile) -> Iterator[Event]:
         """Read another section of the log, with what the decoder knows of tables."""

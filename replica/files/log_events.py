@@ -370,7 +370,12 @@ class LogEvents:
             changes = self.shapes.follow(event, self.wants_table)
             # They have no bytes, which ``next_raw`` gives.
             self._changes = [] if self._is_raw_wanted else changes
-        if type(event) is TableMapEvent and event.table.names_from is None:
+        if type(event) is not TableMapEvent:
+            return
+        if event.table.names_from is not None:
+            if self.shapes is not None and self.shapes.learns_all:
+                self.shapes.learn(event)
+        else:
             name = str(event.table)
             columns = self._schema.get(name)
             named = None if columns is not None or self.shapes is None else self.shapes.named(event)

@@ -24,7 +24,7 @@ from ..schemas.change_event import SchemaChangeEvent, seen_changes
 from ..schemas.logged_statements import LogTraits, statement_of
 from ..schemas.past_history import LoggedStatement, history_before
 from ..schemas.proof import first_difference, nameless, with_shape
-from ..schemas.shape import Shape
+from ..schemas.shape import ColumnShape, Shape
 from ..schemas.timeline import SchemaHistory, State
 from ..sql.token_reader import TableName
 from .log_files import LogFile
@@ -55,8 +55,12 @@ class LogShapes:
         """
         self._is_partial = is_partial
         self._tells_changes = tells_changes
+        #: Whether somebody asks for what follows also of tables that have names in the log.
+        self.learns_all = False
         #: The generated columns of tables that were named, as they were in the last of their table maps.
         self.generated: dict[str, frozenset[str]] = {}
+        #: Those with system versioning, whichever names their periods have.
+        self.versioned: set[str] = set()
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
@@ -143,7 +147,7 @@ class LogShapes:
             problem = first_difference(state, event.table)
         table = with_shape(event.table, state) if isinstance(state, Shape) and problem is None else None
         if isinstance(state, Shape) and table is not None:
-            self.generated[str(table)] = frozenset(one.name for one in state.columns if one.generated)
+            self._note(table, state.columns)
         if table is not None and nameless(table):
             problem = "a later statement dropped, moved or changed some of them"
         if problem is not None and self._on_mismatch == "error":
@@ -152,6 +156,17 @@ class LogShapes:
                 'on_schema_mismatch="positional" names them @1, @2...; a schema of a nearer place may have names'
             )
         return table
+
+    def learn(self, event: TableMapEvent) -> None:
+        """Note what a log with names does not tell of a table: its generated columns, its system versioning."""
+        state = self._state(event)
+        is_known = isinstance(state, Shape) and first_difference(state, event.table) is None
+        self._note(event.table, state.columns if isinstance(state, Shape) and is_known else ())
+
+    def _note(self, table: Table, columns: Sequence[ColumnShape]) -> None:
+        self.generated[str(table)] = frozenset(one.name for one in columns if one.generated)
+        is_versioned = any(one.role in ("start", "end") for one in columns)
+        (self.versioned.add if is_versioned else self.versioned.discard)(str(table))
 
     def _state(self, event: TableMapEvent) -> State:
         if self._lost is not None:

@@ -116,9 +116,9 @@ class SqlRenderer:
             self.left_out += 1
             self._writer.write(_comment(f"left out: {error}"))
 
-    def use_generated(self, generated: Mapping[str, Collection[str]]) -> None:
-        """Take the generated columns by table from here, also those that are added later."""
-        self._rows.generated = generated
+    def use_generated(self, generated: Mapping[str, Collection[str]], versioned: Collection[str]) -> None:
+        """Take the generated columns by table, and system-versioned ones, from here, also those added later."""
+        self._rows.generated, self._rows.versioned = generated, versioned
 
     def follow(self, server_version: str) -> None:
         """Note the server's version, for a reader that begins after a file's format description."""

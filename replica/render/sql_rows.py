@@ -51,10 +51,11 @@ class RowStatements:
     """Makes the statements of rows events.
 
     ``generated`` names the generated columns by table ("shop.orders"): no statement may write them, and the log does
-    not mark them. ``is_mariadb`` is True for a log of MariaDB.
+    not mark them. ``versioned`` names system-versioned tables. ``is_mariadb`` is True for a log of MariaDB.
     """
 
     is_mariadb = False
+    versioned: Collection[str] = ()
 
     def __init__(self, generated: Mapping[str, Collection[str]] | None = None) -> None:
         self.generated = generated or {}
@@ -125,7 +126,7 @@ class RowStatements:
                     "files its CREATE TABLE, and SQL needs them: set binlog_row_metadata=FULL on the source, or give "
                     "the names with --schema"
                 )
-            if self.is_mariadb and _is_versioned(event.table):
+            if self.is_mariadb and (_is_versioned(event.table) or str(event.table) in self.versioned):
                 raise unsupported(
                     event,
                     f"{event.table} is system-versioned, and no statement can write the periods of its rows",
