@@ -30,7 +30,9 @@ def pymysql_tuples(setting: Setting) -> Callable[[], int]:
         address = {name: setting[name] for name in ("host", "port", "user", "password")}
         rows = 0
         with (
-            pymysql.connect(**address, cursorclass=pymysql.cursors.SSCursor, charset="utf8mb4") as connection,
+            pymysql.connect(
+                **address, cursorclass=pymysql.cursors.SSCursor, charset="utf8mb4", ssl_disabled=True
+            ) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(f"SELECT * FROM {setting['schema']}.{setting['table']}")
