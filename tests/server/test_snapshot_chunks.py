@@ -238,6 +238,42 @@ async def test_compression_and_tls(server: Server, schema: str, options: dict[st
     assert [(row[0], len(row[1])) for row in rows] == [(n, 10_000) for n in range(2000)]
 
 
+@pytest.mark.parametrize("server", ["mysql:5.6", "mysql:9.7"], indirect=True)
+async def test_a_server_sends_rows_in_large_pieces(server: Server, schema: str) -> None:
+    """Not in those of 16 KB with which each connection begins."""
+    fill_large(server, schema)
+    instruments = "performance_schema.setup_instruments SET enabled = '{}', timed = 'NO' WHERE name LIKE '{}'"
+    name = "wait/io/socket/sql/client_connection"
+    server.query(f"UPDATE {instruments.format('YES', name)}")
+    try:
+        async with reading_session(server, tls="disabled") as session:
+            await read_chunks(session, await plan_of(session, schema, "t"), None)
+            [(writes, size)] = server.query(
+                "SELECT count_write, sum_number_of_bytes_write FROM performance_schema.socket_summary_by_instance "
+                "JOIN performance_schema.socket_instances USING (object_instance_begin) "
+                "JOIN performance_schema.threads USING (thread_id) "
+                f"WHERE processlist_id = {session.connection_id}"
+            )
+    finally:
+        server.query(f"UPDATE {instruments.format('NO', name)}")
+    print(f"{server.name}: {size} bytes in {writes} writes")
+    assert size > 20_000_000
+    assert writes < 200
+
+
+async def test_a_server_takes_small_packets_only(server: Server, schema: str) -> None:
+    """It would close the connection at a larger one."""
+    fill_large(server, schema)
+    [(packet,)] = server.query("SELECT @@GLOBAL.max_allowed_packet")
+    server.query("SET GLOBAL max_allowed_packet = 65536")
+    try:
+        async with reading_session(server) as session:
+            rows = await read_chunks(session, await plan_of(session, schema, "t"), 700)
+    finally:
+        server.query(f"SET GLOBAL max_allowed_packet = {packet}")
+    assert len(rows) == 2000
+
+
 def fill_large(server: Server, schema: str) -> None:
     """2,000 rows of 10 KB: more than the sockets hold."""
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v LONGTEXT)")
