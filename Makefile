@@ -12,7 +12,7 @@ PARALLEL ?= -n auto --maxprocesses 3 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check images image servers test test-long test-pythons bench bench-spark demo pipeline release clean
+.PHONY: help venv check images image servers test test-long test-pythons test-versions bench bench-spark demo pipeline release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -52,6 +52,10 @@ test-long: $(STAMP) servers  ## the whole test suite, in its long forms
 
 test-pythons: $(STAMP)  ## the unit tests on each Python from 3.11 to 3.14 that is installed, or is in an image here
 	$(VENV)/bin/python -m tests.tools.pythons $(ARGS)
+
+test-versions: $(STAMP)  ## the server tests on MySQL 5.7, 8.0 and 8.4 and MariaDB 10.6; ARGS="mysql:8.0": on one
+	docker/up.sh
+	$(VENV)/bin/python -m tests.tools.versions $(ARGS) -n auto --maxprocesses 3 --dist worksteal
 
 bench: $(STAMP)  ## ours and its peers over the same logs, side by side; ARGS="--quick" shows that it works
 	docker/up.sh

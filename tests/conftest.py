@@ -26,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked `long`, and the long forms of others"
     )
+    parser.addoption(
+        "--in-place-of",
+        action="append",
+        default=[],
+        metavar="SERVER=IMAGE",
+        help="run the tests of one server with another image, as in mysql:9.7=mysql:8.0 (make test-versions)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

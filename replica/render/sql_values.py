@@ -200,9 +200,24 @@ _JSON_TYPED: Final[Mapping[type, Literal]] = MappingProxyType(
         Decimal: lambda value: f"CAST({value:f} AS DECIMAL(65,{max(0, -value.as_tuple().exponent)}))",
         date: lambda value: f"CAST('{value.isoformat()}' AS DATE)",
         datetime: lambda value: f"CAST({_datetime_literal(value)} AS DATETIME(6))",
-        timedelta: lambda value: f"CAST('{time_text(value)}' AS TIME(6))",
+        timedelta: lambda value: f"CAST({_json_time_literal(value)} AS TIME(6))",
     }
 )
+_LONGEST_TIME: Final = timedelta(hours=839)
+
+
+def _json_time_literal(value: timedelta) -> str:
+    """The TIME that a document then holds.
+
+    Servers before MySQL 9 put the days of a TIME where a document has its hours above 31: of 838:59:59, which is
+    34 days and 22 hours, their documents have 630:59:59 (5.7.42, 8.0.46, 8.4.10; 9.7.4 stores it as it is).
+    """
+    literal = f"'{time_text(value)}'"
+    days = abs(value).days
+    for_older = value + timedelta(hours=8 * days if value > timedelta() else -8 * days)
+    if not days or abs(for_older) >= _LONGEST_TIME:
+        return literal
+    return f"ELT(1 /*!90700 + 1 */, '{time_text(for_older)}', {literal})"
 
 
 def _json_literal(document: JsonDocument) -> str:

@@ -15,12 +15,9 @@ _SECONDS = 30
 def follow(replica: Server, source: Server) -> None:
     """Make a server the replica of another one, from the source's present state on."""
     known = executed(source)
-    if replica.family == "mysql":
-        replica.query("RESET BINARY LOGS AND GTIDS")
-        replica.query(f"SET GLOBAL gtid_purged = '{known}'")
-    else:
-        replica.query("RESET MASTER")
-        replica.query(f"SET GLOBAL gtid_slave_pos = '{known}'")
+    replica.query(replica.reset_log)
+    variable = "gtid_purged" if replica.family == "mysql" else "gtid_slave_pos"
+    replica.query(f"SET GLOBAL {variable} = '{known}'")
     switch(replica, source)
 
 

@@ -28,8 +28,9 @@ _extra_servers = pytest.StashKey[set[str]]()
 
 
 @pytest.fixture(scope="session")
-def server_pool() -> Iterator[ServerPool]:
-    with contextlib.closing(ServerPool()) as pool:
+def server_pool(pytestconfig: pytest.Config) -> Iterator[ServerPool]:
+    images = dict(pair.split("=") for pair in pytestconfig.getoption("in_place_of"))
+    with contextlib.closing(ServerPool(images)) as pool:
         yield pool
 
 

@@ -44,8 +44,9 @@ async def test_tables_without_a_key(server: Server, schema: str, index: str) -> 
     finding = (await findings_of(server, tables=f"{schema}.*"))["copy: tables"]
     assert f"{schema}.nokey" in finding.message
     options = options_in(finding)
+    is_exact = server.family == "mysql" and server.version >= (5, 7)
     assert finding.state == ("warning" if options else "ok")
-    assert options == ({} if server.name == "mysql:9.7" else {"snapshot_locking": "rows"})
+    assert options == ({} if is_exact else {"snapshot_locking": "rows"})
     async with stream_of(server, start="snapshot", tables=f"{schema}.*", **options):
         pass
     if options:

@@ -105,7 +105,7 @@ async def test_semi_sync_that_falls_back(name: str, extra_server: Callable[..., 
     server = extra_server(name)
     for statement in typed((await findings_of(server, semi_sync=True))["semi_sync"], "sql"):
         server.query(statement)
-    word = "source" if name == "mysql:9.7" else "master"
+    word = server.semi_sync_word
     server.query(f"SET GLOBAL rpl_semi_sync_{word}_timeout = 1000")
     before = (await findings_of(server, semi_sync=True))["semi_sync"]
     assert (before.state, "connected" in before.message) == ("ok", False)

@@ -128,7 +128,7 @@ def test_mysql(extra_server: Callable[..., Server], tmp_path: Path) -> None:
     # What the server has as the end of its log is the plain file's.
     with open_binlog(encrypted[-1], keyring=keyring) as log:
         last = list(log)[-1]
-    assert last.header.next_position == server.query("SHOW BINARY LOG STATUS")[0][1]
+    assert last.header.next_position == server.query(server.log_status)[0][1]
 
 
 @pytest.mark.parametrize("algorithm", ["aes_cbc", "aes_ctr"])

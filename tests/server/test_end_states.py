@@ -209,7 +209,7 @@ async def test_a_log_that_was_reset(name: str, extra_server: Callable[..., Serve
                 assert await take_rows(stream, 7) == [(n,) for n in range(2, 9)]
             proxy.black_hole()
             proxy.cut_now()
-            server.query("RESET BINARY LOGS AND GTIDS" if server.version[:2] == (9, 7) else "RESET MASTER")
+            server.query(server.reset_log)
             one_row(server, schema, 100)
             proxy.serve()
             error = await end_of(stream)

@@ -28,7 +28,7 @@ NO_GTIDS = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
 
 
 def reset(server: Server) -> None:
-    server.query("RESET BINARY LOGS AND GTIDS" if server.version[:2] == (9, 7) else "RESET MASTER")
+    server.query(server.reset_log)
 
 
 def fill(server: Server, first: int, count: int, text: str = "x") -> None:

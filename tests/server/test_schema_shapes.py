@@ -144,7 +144,8 @@ def do_all(run: DdlRun, statements: Iterable[str]) -> None:
         if not run.step(sql):
             refused.append(run.errors[-1])
         insert(run)
-    assert not refused, refused
+    # What a stand-in of an older version does not know.
+    assert run.server.is_stand_in or not refused, refused
 
 
 def test_a_statement_that_failed_and_is_logged(run: DdlRun) -> None:

@@ -123,7 +123,7 @@ def test_files_on_the_command_line(
 def log_end(server: Server) -> str:
     """The file that the log ends in, which is a new one."""
     server.query("FLUSH BINARY LOGS")
-    return str(server.query("SHOW BINARY LOG STATUS")[0][0])
+    return str(server.query(server.log_status)[0][0])
 
 
 def test_a_seed(
@@ -134,7 +134,7 @@ def test_a_seed(
 ) -> None:
     mysql97.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v VARCHAR(100))")
     mysql97.query(f"INSERT INTO {shop}.t VALUES (1, 'a'), (2, 'b')")
-    [status] = mysql97.query("SHOW BINARY LOG STATUS")
+    [status] = mysql97.query(mysql97.log_status)
     (tmp_path / "seed" / shop).mkdir(parents=True)
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
     pq.write_table(rows, tmp_path / "seed" / shop / "t.parquet")

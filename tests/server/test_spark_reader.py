@@ -201,7 +201,7 @@ def test_another_server_is_found_by_gtid(
     source, replica = (extra_server(server.name, *arguments) for _ in range(2))
     # Both have the same history: each transaction is run on both, under one GTID.
     for one in (source, replica):
-        one.query("RESET MASTER" if server.family == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+        one.query(one.reset_log)
     run_on_both(source, replica, "CREATE DATABASE shop", 100)
     run_on_both(source, replica, "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(2000))", 101)
     # Its files are others than the source's, and so are its positions.

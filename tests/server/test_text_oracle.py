@@ -331,8 +331,7 @@ def _log(server: Server, workload: Workload, schema: str, tmp_path: Path, seed: 
         with server.connect(local_infile=True) as connection, connection.cursor() as cursor:
             cursor.execute(f"USE {schema}")
             cursor.execute("FLUSH BINARY LOGS")
-            is_new = server.family == "mysql" and server.version >= (8, 4)
-            cursor.execute("SHOW BINARY LOG STATUS" if is_new else "SHOW MASTER STATUS")
+            cursor.execute(server.log_status)
             status = cursor.fetchone()
             assert status is not None
             text = workload.statements.replace("{random values}", _random_values(seed))

@@ -55,8 +55,13 @@ class Dialect:
 
     @property
     def modern(self) -> bool:
-        """Not MySQL 5.6: generated and invisible columns, JSON, SRIDs."""
+        """Not MySQL 5.6 or 5.7: invisible columns, SRIDs."""
         return not self.mysql or self.version >= (8,)
+
+    @property
+    def has_documents(self) -> bool:
+        """JSON, and generated columns, which came with it."""
+        return not self.mysql or self.version >= (5, 7, 8)
 
     @property
     def has_vectors(self) -> bool:
@@ -484,10 +489,10 @@ def kinds_of(dialect: Dialect) -> list[Maker]:
         *[date, date_and_time, timestamp, time, character, character, varchar, varchar, text],
         *[binary, blob, enum, label_set, geometry],
     ]
-    if dialect.modern:
+    if dialect.has_documents:
         kinds.append(document)
     if dialect.has_vectors:
         kinds.append(vector)
-    if not dialect.mysql:
+    if not dialect.mysql and dialect.version >= (10, 10):
         kinds += [uuid, inet]
     return kinds

@@ -199,7 +199,7 @@ def _make_columns(rng: random.Random, dialect: Dialect) -> list[RandomColumn]:
         columns.append(_make_column(rng, dialect, kind, index))
     id_column = RandomColumn(_make_name(rng, count), "INT NOT NULL", ID_KIND, is_nullable=False)
     columns.insert(rng.choice([0, len(columns), rng.randint(0, len(columns))]), id_column)
-    if dialect.modern and rng.random() < 0.3:
+    if dialect.has_documents and rng.random() < 0.3:
         kind = rng.choice(_GENERATED_KINDS)
         expression = f"{id_column.quoted} + 1" if kind.sql == "BIGINT" else f"CONCAT('v', {id_column.quoted})"
         stored = rng.choice(["VIRTUAL", "STORED"])

@@ -101,7 +101,10 @@ class ServerStartError(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `version` is the numeric part of VERSION(), such as `(10, 11, 18)`."""
+    """A running server. `version` is the numeric part of VERSION(), such as `(10, 11, 18)`.
+
+    `name` is one of `SERVERS`: the one in whose place it stands, if the pool has another image for it.
+    """
 
     name: str
     family: Family
@@ -122,6 +125,31 @@ class Server:
         11.8.6 and 10.11.19 have them.
         """
         return self.family == "mysql" or self.version < (11, 8, 9)
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it is of another version than its name says."""
+        wanted = self.name.partition(":")[2].split(".")
+        return self.version[: len(wanted)] != tuple(map(int, wanted))
+
+    @property
+    def semi_sync_word(self) -> str:
+        """What variables of semi-synchronous replication call a source (MySQL 8.0.26, WL#14174)."""
+        return "source" if self.family == "mysql" and self.version >= (8, 0, 26) else "master"
+
+    @property
+    def log_status(self) -> str:
+        """The statement that tells where the log ends (renamed in MySQL 8.2, WL#14190)."""
+        return "SHOW BINARY LOG STATUS" if self._has_new_words else "SHOW MASTER STATUS"
+
+    @property
+    def reset_log(self) -> str:
+        """The statement that begins the log anew."""
+        return "RESET BINARY LOGS AND GTIDS" if self._has_new_words else "RESET MASTER"
+
+    @property
+    def _has_new_words(self) -> bool:
+        return self.family == "mysql" and self.version >= (8, 2)
 
     def connect(self, **options: Any) -> pymysql.Connection[Any]:
         """A PyMySQL connection, of root with autocommit unless the options say otherwise."""
@@ -171,9 +199,13 @@ class Server:
 
 
 class ServerPool:
-    """Starts servers when they are first asked for, and removes them all in `close()`."""
+    """Starts servers when they are first asked for, and removes them all in `close()`.
 
-    def __init__(self) -> None:
+    `images` has other images for some names of `SERVERS`: `{"mysql:9.7": "mysql:8.0"}`.
+    """
+
+    def __init__(self, images: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._images = images
         self._shared: dict[str, Server | Exception] = {}
         self._containers: list[DockerContainer] = []
         self._docker_trouble: str | None = None
@@ -235,7 +267,8 @@ class ServerPool:
     ) -> Server:
         self._check_docker()
         for attempt in itertools.count(1):
-            container, port = _new_container(name, arguments, command)
+            image = self._images.get(name, name)
+            container, port = _new_container(image, name, arguments, command)
             if shared is not None:
                 shared.chmod(0o777)
                 container.with_volume_mapping(str(shared), SHARED, "rw")
@@ -243,10 +276,10 @@ class ServerPool:
             try:
                 container.start()
             except docker.errors.APIError as error:
-                known = container.get_docker_client().client.images.list(name)
+                known = container.get_docker_client().client.images.list(image)
                 self.stop(container)
                 if not known:
-                    reason = f"no image {name}, and it cannot be pulled (make images): {error}"
+                    reason = f"no image {image}, and it cannot be pulled (make images): {error}"
                     raise ServerUnavailableError(reason) from error
                 # Anybody may have taken the port since it was found free.
                 if attempt == START_ATTEMPTS or not re.search("already (allocated|in use)", str(error)):
@@ -335,7 +368,7 @@ def _free_port() -> int:
 
 
 def _new_container(
-    name: str, arguments: tuple[str, ...], command: tuple[str, ...] = ()
+    image: str, name: str, arguments: tuple[str, ...], command: tuple[str, ...] = ()
 ) -> tuple[DockerContainer, int]:
     """The container, not yet started, and the port of 127.0.0.1 it will publish.
 
@@ -343,7 +376,7 @@ def _new_container(
     restarts, too, the data is not in a tmpfs: that would be emptied.
     """
     port = _free_port()
-    container = DockerContainer(name, labels=_labels())
+    container = DockerContainer(image, labels=_labels())
     container.with_env(f"{family_of(name).upper()}_ROOT_PASSWORD", ROOT_PASSWORD)
     container.with_command([*command, *_COMMON_ARGUMENTS, *SERVERS[name], *arguments])
     # with_bind_ports() knows no host address and would publish on all interfaces.

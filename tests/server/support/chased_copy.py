@@ -127,12 +127,11 @@ class ChasedCopy:
         over = threading.Event()
         self._place: tuple[str, int] = ("", 4)
         self._end: tuple[str, int] = ("", 4)
-        word = "BINARY LOG" if self.server.name == "mysql:9.7" else "MASTER"
 
         def watch() -> None:
             with self.server.connect() as connection, connection.cursor() as cursor:
                 while not over.wait(_LOOK_SECONDS):
-                    cursor.execute(f"SHOW {word} STATUS")
+                    cursor.execute(self.server.log_status)
                     [(file, position, *_)] = cursor.fetchall()
                     self._end = file, int(position)
 

@@ -76,7 +76,10 @@ def copied_tables(server: Server, *, keyless: bool) -> list[CopiedTable]:
     # Where updates do not log generated columns, whoever follows the log cannot know them.
     has_generated = not is_old and server.logs_generated
     generated = "" if not has_generated else ", g BIGINT AS (a * 2) VIRTUAL, s BIGINT AS (a + 1) STORED"
-    hidden = "" if is_old else f", i INT {'INVISIBLE DEFAULT 7' if is_mariadb else 'DEFAULT 7 INVISIBLE'}"
+    has_hidden = is_mariadb or version >= (8, 0, 23)
+    hidden = (
+        "" if not has_hidden else f", i INT {'INVISIBLE DEFAULT 7' if is_mariadb else 'DEFAULT 7 INVISIBLE'}"
+    )
     compressed = f"b VARCHAR(400) {'COMPRESSED ' if is_mariadb else ''}NOT NULL DEFAULT 'none'"
     vector = ", e VECTOR(3) NOT NULL" if has_vectors else ""
 

@@ -70,7 +70,7 @@ class Witness:
 def is_for(case: Case, server: Server) -> bool:
     if server.family not in case.families:
         return False
-    return server.family != "mysql" or not (case.since > (5, 6) and server.name == "mysql:5.6")
+    return server.family != "mysql" or case.since <= server.version
 
 
 class Running:

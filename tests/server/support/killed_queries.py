@@ -173,8 +173,7 @@ class KilledQuery:
 
     def has_all(self) -> bool:
         """Whether all that the server has logged by now is committed in all formats."""
-        show = "SHOW MASTER STATUS" if self.server.family == "mariadb" else "SHOW BINARY LOG STATUS"
-        [status] = self.server.query(show)
+        [status] = self.server.query(self.server.log_status)
         return all(self._end(format) >= (str(status[0]), int(status[1])) for format in self.formats)
 
     def _end(self, format: str) -> tuple[str, int]:

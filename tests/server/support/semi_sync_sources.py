@@ -33,7 +33,7 @@ class Source:
 
     @property
     def word(self) -> str:
-        return "source" if self.server.name == "mysql:9.7" else "master"
+        return self.server.semi_sync_word
 
     def insert(self, number: int, size: int = 1) -> float:
         """Commit a row; the seconds that it took."""
@@ -66,7 +66,7 @@ class Source:
 @contextlib.contextmanager
 def waiting(server: Server) -> Iterator[None]:
     """Semi-synchronous replication is on, and off again."""
-    word = "source" if server.name == "mysql:9.7" else "master"
+    word = server.semi_sync_word
     is_plugin = server.family == "mysql"
     if is_plugin:
         server.query(f"INSTALL PLUGIN rpl_semi_sync_{word} SONAME 'semisync_{word}.so'")

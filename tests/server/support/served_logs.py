@@ -31,7 +31,7 @@ class Recorded:
 
 def forget(server: Server) -> None:
     """Empty the log of a server; a replica knows no transactions afterwards."""
-    server.query("RESET BINARY LOGS AND GTIDS" if server.family == "mysql" else "RESET MASTER")
+    server.query(server.reset_log)
     if server.family == "mariadb":
         server.query("SET GLOBAL gtid_slave_pos = ''")
 

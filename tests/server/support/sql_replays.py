@@ -67,7 +67,7 @@ def _address_of(server: Server) -> str:
 
 def schema_file(server: Server, schema: str, folder: Path) -> Path:
     path = folder / "schema.json"
-    if server.name == "mysql:5.6":
+    if server.family == "mysql" and server.version < (5, 7, 22):
         path.write_text(json.dumps(_described_by_hand(server, schema)))
         return path
     [(text,)] = server.query(SCHEMA_QUERY.format(schema=schema))
