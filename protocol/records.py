@@ -6,9 +6,10 @@ one takes 0.6 ms or more: on Python 3.11 ``import replica`` takes 51 ms with rec
 classes; the fastest of 25 runs each). ``dataclasses`` itself takes 6 ms to import, and is imported here by those who
 need what is not made here: ``repr`` and ``fields``.
 
-Of most classes that are used only ``__init__`` is called. It is written here, which takes 50 us, and ``__eq__`` and
-``__hash__`` are made here without the compiler; the standard library generates all methods in 390 us for a frozen
-class. A live stream makes instances of 58 classes before its first event, which takes 23 ms less CPU so.
+Of most classes that are used only ``__init__`` is called, and that a few times. The first instances have their fields
+set here without one, in some 3 us; then it is written, which takes 50 to 200. ``__eq__`` and ``__hash__`` are made
+here without the compiler; the standard library generates all methods in 390 us for a frozen class. A live stream
+makes instances of 71 classes, and needs 16 of these methods.
 
 ``@record(slots=True)`` means ``@dataclass(slots=True)``: ``fields``, ``replace``, ``copy``, ``match`` and ``pickle``
 see no difference. The ``field`` and the ``replace`` of this module are those of records. In one thing a record can do
@@ -16,7 +17,7 @@ more: a field may be a property of a base class (``Event.header``). Type checker
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, get_origin
@@ -64,6 +65,8 @@ _OF_THE_CLASS_WRITTEN = ("__dict__", "__weakref__", "__annotate_func__", "__anno
 _FIELDS = "__dataclass_fields__"
 _PARAMETERS = "__dataclass_params__"
 _WITHOUT_DEFAULT: Final = _Field()
+# To write and compile an ``__init__`` takes as long as to set the fields of some thirty instances without one.
+_INSTANCES_BEFORE_WRITING: Final = 8
 
 
 class _Parameter(NamedTuple):
@@ -114,6 +117,35 @@ class _StandIn:
         return vars(self._owner)[self._name]
 
 
+class _Init(_StandIn):
+    """The descriptor in the place of ``__init__``: it sets the fields of the first instances itself."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        super().__init__(_write_init)
+        self._left = _INSTANCES_BEFORE_WRITING
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None or self._left <= 0:
+            return super().__get__(instance, owner)
+        self._left -= 1
+        return partial(self._set_fields, instance)
+
+    def _set_fields(self, instance: Any, /, *given: Any, **named: Any) -> None:
+        values = _values(_parameters(self._owner), given, named)
+        if values is None:
+            # The written method raises the error.
+            self._made()(instance, *given, **named)
+            return
+        description: _Description = vars(self._owner)["__record__"]
+        put = object.__setattr__ if description.options["frozen"] else setattr
+        for name, value in values.items():
+            put(instance, name, value)
+        if hasattr(instance, "__post_init__"):
+            instance.__post_init__()
+
+
 class _LazyFields(_StandIn):
     """A descriptor in the place of ``__dataclass_fields__``."""
 
@@ -136,7 +168,7 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
     positional = () if options["kw_only"] else (name for name in names if _described(defaults[name]).init)
     body["__match_args__"] = (*getattr(written, "__match_args__", ()), *positional)
     for name in methods:
-        body[name] = _StandIn(_MAKERS.get(name, _generate))
+        body[name] = _Init() if name == "__init__" else _StandIn(_MAKERS.get(name, _generate))
     if options["frozen"]:
         body |= _FROZEN
     body["__record__"] = _Description(names, methods, options, pattern)
@@ -208,6 +240,28 @@ def _write_init(made: Any) -> None:
     made.__init__ = init
 
 
+def _values(
+    parameters: Mapping[str, _Parameter], given: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The values of the fields for these arguments; None if the arguments are wrong."""
+    positional = [name for name, one in parameters.items() if one.field.init and not one.is_keyword]
+    left = dict(zip(positional, given, strict=False))
+    if len(left) < len(given) or not left.keys().isdisjoint(named):
+        return None
+    left |= named
+    values = {}
+    for name, (described, _, _) in parameters.items():
+        if described.init and name in left:
+            values[name] = left.pop(name)
+        elif described.default_factory is not _MISSING:
+            values[name] = described.default_factory()
+        elif described.init and described.default is _MISSING:
+            return None
+        elif described.init:
+            values[name] = described.default
+    return None if left else values
+
+
 def _make_comparison(made: Any) -> None:
     """Give the class the ``__eq__`` and ``__hash__`` that it is to have; they do what ``dataclass``'s do."""
     description: _Description = made.__record__
@@ -230,7 +284,7 @@ def _make_comparison(made: Any) -> None:
 
 
 _MAKERS: Final[Mapping[str, Callable[[Any], None]]] = MappingProxyType(
-    {"__init__": _write_init, "__eq__": _make_comparison, "__hash__": _make_comparison}
+    {"__eq__": _make_comparison, "__hash__": _make_comparison}
 )
 
 

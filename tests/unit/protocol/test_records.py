@@ -74,7 +74,8 @@ def outcome(function: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("index", range(3))
-def test_a_record_is_a_dataclass(options: dict[str, bool], index: int) -> None:
+@pytest.mark.parametrize("is_written", [False, True], ids=["first instances", "with an __init__"])
+def test_a_record_is_a_dataclass(options: dict[str, bool], index: int, is_written: bool) -> None:
     arguments: dict[str, Any] = {"third": 3} if index == 2 else {}
     looks: list[Callable[[Any], object]] = [
         lambda kind: kind.__slots__,
@@ -101,7 +102,10 @@ def test_a_record_is_a_dataclass(options: dict[str, bool], index: int) -> None:
     ]
     # Each look gets new classes, whose methods are not generated yet.
     for look in looks:
-        mine = outcome(lambda: look(classes(record, **options)[index]))  # noqa: B023
+        kind = classes(record, **options)[index]
+        if is_written:
+            assert inspect.isfunction(kind.__init__)
+        mine = outcome(lambda: look(kind))  # noqa: B023
         real = outcome(lambda: look(classes(dataclass, **options)[index]))  # noqa: B023
         assert repr(mine) == repr(real)
 
@@ -143,6 +147,15 @@ def test_an_instance_takes_its_init_alone(
     assert not generated
     assert "second='x'" in repr(kind(1, "x", **arguments))
     assert generated[0].__name__ == kind.__name__
+
+
+def test_the_first_instances_need_no_written_init() -> None:
+    _, below, _ = classes(record)
+    for number in range(records._INSTANCES_BEFORE_WRITING):
+        assert below(number, many=[number]).derived == 2 * number
+        assert not inspect.isfunction(vars(below)["__init__"])
+    assert below(9).many == []
+    assert inspect.isfunction(vars(below)["__init__"])
 
 
 def test_patterns() -> None:
