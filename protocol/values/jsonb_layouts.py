@@ -89,7 +89,7 @@ _DATETIMES: Final = frozenset({ColumnType.DATETIME, ColumnType.TIMESTAMP})
 _GAP_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _ANY: Final = bytes(map(bool, range(256)))
 _from_bytes = int.from_bytes
-_pack_halves = struct.Struct("<II").pack
+_pack_parts = struct.Struct(f"<{json_datetime().code}").pack
 
 
 @record(slots=True, eq=False)
@@ -231,10 +231,10 @@ def _unusual(*_: object) -> JsonValue:
     raise UnusualError
 
 
-def _halves_reader(kind: int) -> Callable[[int, int], JsonValue]:
-    """A reader of a temporal value from the two numbers of its bytes."""
+def _parts_reader(kind: int) -> Callable[..., JsonValue]:
+    """A reader of a temporal value from the numbers of its bytes."""
     read = TEMPORALS[kind]
-    return lambda low, high: read(_pack_halves(low, high), 0)
+    return lambda *parts: read(_pack_parts(*parts), 0)
 
 
 @record(slots=True, eq=False)
@@ -275,6 +275,8 @@ class _Plan(DocumentWalk[str]):
         self._differing = differing.to_bytes(len(data), "little").translate(_ANY)
         self._pieces: list[_Piece] = []
         self._names = _Names()
+        # Variables that keep their values from document to document.
+        self._kept: list[str] = []
         super().__init__(data)
         self._ordered = sorted(
             (start, size, number, self._pieces[number]) for number, (start, size) in enumerate(self._values)
@@ -320,6 +322,8 @@ class _Plan(DocumentWalk[str]):
 
     def _lines(self) -> Iterator[str]:
         yield "def read(data, at, end):"
+        if self._kept:
+            yield f"    global {', '.join(self._kept)}"
         yield "    try:"
         yield "        if between(data, at) == expected:"
         yield "            account.hits += 1"
@@ -369,7 +373,7 @@ class _Plan(DocumentWalk[str]):
         if self._is_constant(at, TEMPORAL_SIZE):
             return self._constant(kind, at, TEMPORAL_SIZE, TEMPORALS[kind](self._data, at))
         if kind in _DATETIMES:
-            return self._inlined(at, TEMPORAL_SIZE, json_datetime(), _halves_reader(kind), kind)
+            return self._inlined(at, TEMPORAL_SIZE, json_datetime(), _parts_reader(kind), kind)
         name = self._names.name("f", TEMPORALS[kind], kind)
         return f"{name}({self._name(at, TEMPORAL_SIZE, f'{TEMPORAL_SIZE}s')}, 0)"
 
@@ -397,6 +401,10 @@ class _Plan(DocumentWalk[str]):
         for number, constant in enumerate(inline.constants):
             made = self._constants.made(constant)
             words[f"c{number}"] = self._names.name("c", made, (key, number))
+        for number in range(inline.kept):
+            words[f"k{number}"] = kept = f"{name}_k{number}"
+            self._kept.append(kept)
+            self._names.objects[kept] = None
         known = self._names.name("f", function, key)
         return f"({inline.expression.format(v=name, f=known, p=0, **words)})"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol.values import jsonb_layouts, jsonb_walk
+from protocol.values import inline, jsonb_layouts, jsonb_walk
 from protocol.values.inline import SharedConstants
 from protocol.values.jsonb_fast import JsonDecoder
 from tests.support.json_documents import (
@@ -114,6 +114,46 @@ def test_every_kind_of_value() -> None:
         check_same(decoder, document(other))
         check_same(decoder, document(value | {"at": temporal(12, packed(9999, 12, 31, 23, 59, 59, 999_999))}))
     assert hits(decoder) == before + 2
+
+
+def test_moments_in_any_order_are_kept_apart(seed: int) -> None:
+    rng = random.Random(seed)
+    moments = [
+        *(packed(2026, 11, 25, 10, minute, second) for minute in (0, 3, 4, 59) for second in (0, 59)),
+        *(packed(2026, 11, 25, 10, 0, 0, micro) for micro in (1, 65_535, 65_536, 983_040, 999_999)),
+        *(packed(2026, 2, 30), packed(1, 1, 1), packed(9999, 12, 31, 23, 59, 59), 0),
+    ]
+    damaged = [
+        *(packed(2026, 11, 25, 10, 0, 60), packed(2026, 11, 25, 10, 60, 0), packed(2026, 11, 25, 24, 0, 0)),
+        *(packed(2026, 11, 25, 10, 0, 0, 1_000_000), packed(2026, 11, 25, 10, 0, 0, 2**24 - 1)),
+        *(packed(10_000, 1, 1), -1, -packed(2026, 11, 25, 10, 0, 0)),
+    ]
+    documents = [document({"at": temporal(12, moment)}) for moment in moments]
+    decoder = practised(documents)
+    assert made(decoder) == 1
+    documents += [document({"at": temporal(12, moment)}) for moment in damaged]
+    before = hits(decoder)
+    for _ in range(20 * len(documents)):
+        check_same(decoder, rng.choice(documents))
+    assert hits(decoder) > before
+
+
+def test_an_interrupt_leaves_no_half_of_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object, key: object) -> None:
+        raise KeyboardInterrupt
+
+    first, other = (
+        document({"at": temporal(12, packed(2026, 11, day, 10, 0, second))})
+        for day, second in ((1, 1), (2, 2))
+    )
+    decoder = practised([first, document({"at": temporal(12, packed(2026, 11, 1, 10, 59, 1))})])
+    assert made(decoder) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(inline.Memo, "__missing__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            decoder.decode(other)
+    for data in (other, first, other):
+        check_same(decoder, data)
 
 
 def test_every_truncation_and_every_changed_byte(seed: int, thorough: bool) -> None:
