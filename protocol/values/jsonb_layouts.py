@@ -16,9 +16,13 @@ document of them. For {"id": 7, "name": "oak", "version": "1.0", "tags": [true]}
             return plain(data[at:end])
         return other(data, at, end)
 
-A document of 40 values and 550 bytes takes 1.9 us in this way, and 4.7 us by the reader of its shape. Documents with
+A document of 40 values and 550 bytes takes 1.8 us in this way, and 4.7 us by the reader of its shape. Documents with
 free text have another layout each: ``Layouts`` gives up a shape if few of its documents recur. It makes a layout,
 which takes 150 us, when a size has come ``_SIGHTS`` times, and more of them only as the earlier ones save time.
+
+The 1.8 us are near the least: 1.2 of them make the objects of the document from their parts. Without its date and its
+decimal ``marshal`` takes 3.9 us to load the same document, ``json`` 4.7 and ``pickle`` 5.4. To read all documents of
+a rows event in one pass of ``iter_unpack`` takes as long as one after the other.
 """
 
 import struct
