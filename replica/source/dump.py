@@ -101,6 +101,8 @@ class Dump:
         self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
         self._options = options = greeted.session.options
         self.has_begun = False
+        # Acknowledged with the first events: from then on the source reads acknowledgements.
+        self._overdue: tuple[str, int] | None = None
         self._is_asked_for = False
         self._silence = options.heartbeat * _SILENT_PERIODS or None
         self._silent_since: float | None = None
@@ -111,8 +113,12 @@ class Dump:
         self._held_up_at: float | None = None
         self._patience = _HELD_UP_SECONDS
 
-    async def start(self) -> None:
-        """Register as a replica and ask for the log."""
+    async def start(self, overdue: tuple[str, int] | None = None) -> None:
+        """Register as a replica and ask for the log.
+
+        ``overdue`` is a place that is done, and that a semi-synchronous source may not have heard of.
+        """
+        self._overdue = overdue
         await identify(self.session, self.source, self._options)
         self._is_asked_for = True
         await begin_dump(self.start_point, self.session, self.source, self._options.server_id)
@@ -134,6 +140,9 @@ class Dump:
             self._silent_since = self._held_up_at = None
             self.has_begun = True
             self._was_writing = False
+            if self._overdue is not None:
+                self.session.acknowledge_unasked(*self._overdue)
+                self._overdue = None
         return events
 
     async def read(self, limit: float | None) -> list[bytes] | None:

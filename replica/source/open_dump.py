@@ -7,7 +7,7 @@ that has that place. It reads no events.
 from protocol.binlog.decoder import EventDecoder
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import MariadbGtidSet
-from protocol.position import FIRST_POSITION, BinlogPosition
+from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record, replace
 
 from ..config.options import Options
@@ -28,7 +28,7 @@ from .resolve_start import (
     with_gtids,
 )
 from .resolve_stop import resolve_stop
-from .semi_sync import offer
+from .semi_sync import offer, overdue_place
 
 # server_uuid and server_id.
 Identity = tuple[str | None, int | None]
@@ -99,6 +99,17 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
         raise
 
 
+async def start_first(dump: Dump, start: Start) -> None:
+    """Ask for the log of a first opening at ``start``."""
+    options, overdue = dump.session.options, None
+    if options.semi_sync:
+        await offer(dump.session, dump.source, is_first=True)
+    if isinstance(start, Checkpoint):
+        identity = start.server_uuid, start.server_id
+        overdue = overdue_place(dump.session, dump.source, identity, start)
+    await dump.start(overdue)
+
+
 async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
     """Reconnect and ask for the log from the last transaction boundary; the replay passes over repeated events.
 
@@ -120,7 +131,7 @@ async def _open_again(options: Options, broken: Broken, has_others: bool) -> tup
         dump = Dump(greeted, start, is_known=broken.end is not None)
         if options.semi_sync:
             await offer(greeted.session, greeted.source, is_first=False)
-        await dump.start()
+        await dump.start(overdue_place(greeted.session, greeted.source, broken.identity, broken.progress))
     except BaseException:
         greeted.session.abort()
         raise

@@ -1,8 +1,9 @@
 """A batch of decoded events, and an account of how far the user has come with it.
 
 The user takes events from an iterator, and nothing is counted per event. Progress, counters and the notes for a
-reconnect are derived from the length of the rest of the iterator, at the moment when they are needed. An event is
-done when the user has come back for the next one. This module decodes nothing and knows no connection.
+reconnect are derived from the length of the rest of the iterator, at the moment when they are needed: for a
+checkpoint or a status in the middle of a batch, at its end, and when the connection is lost. An event is done when
+the user has come back for the next one. This module decodes nothing and knows no connection.
 """
 
 import time
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import AnonymousGtidEvent, Event
+from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import FIRST_POSITION
 from protocol.records import record
 
 from ..schemas.change_event import SchemaChangeEvent
 from ..transactions.boundary import Progress, place_behind
-from ..transactions.replay import FILE_EVENTS, Delivered
+from ..transactions.replay import FILE_EVENTS, Delivered, TransactionRestarted, transaction_restarted
 from ..transactions.snapshot_events import SNAPSHOT_EVENTS, SnapshotRowsEvent
 from ..transactions.units import ROWS
 
@@ -108,12 +110,12 @@ class Account:
         self._decoder: EventDecoder | None = None
         # The initial copy of tables, which follows all events that are done; None without one.
         self.copy: SnapshotCopy | None = None
-        # False if the rows of events are undecoded: whoever makes columns of them tells their number.
-        self.counts_rows = True
+        # False if the rows of events are undecoded.
+        self._counts_rows = True
         # The copy's state as a checkpoint last had it: the same for most transactions.
         self._state: CopyState | None = None
         self._state_text = ""
-        self._has_moved = False
+        self._moves = 0
         self._take(_NOTHING)
 
     def begin(self, progress: Progress) -> None:
@@ -121,14 +123,29 @@ class Account:
         self._progress = progress
 
     def begin_dump(self, decoder: EventDecoder | None) -> None:
-        """A dump has begun. ``decoder`` is given if the rows of the open transaction are to be noted."""
+        """A dump begins at the last boundary. ``decoder``: note the rows of the open transaction, which it reads."""
         self._decoder = decoder
-
-    def restart(self) -> None:
-        """Void the delivered part of the open transaction."""
-        self._counters.restarts += 1
-        self.delivered, self.open_rows, self.last = Delivered(), 0, None
         self._progress.reopen()
+
+    def move(self) -> None:
+        """Another server answers: places in the previous server's log mean nothing in its log."""
+        self.last = self._progress.begun = None
+
+    def restart(self, gtid: Gtid | MariadbGtid | None, reason: str) -> TransactionRestarted:
+        """Void the delivered part of the open transaction ``gtid``, and return the marker that says so."""
+        progress = self._progress
+        marker = transaction_restarted((progress.file, progress.position), gtid, self.open_rows, reason)
+        self._counters.restarts += 1
+        self.delivered.end()
+        self.open_rows, self.last = 0, None
+        progress.reopen()
+        if self.copy is not None:
+            self.copy.settle([marker])
+        return marker
+
+    def received(self) -> None:
+        """Events of the log have come."""
+        self.received_at = time.time()
 
     def heard(self) -> None:
         """A heartbeat has come: the source is alive and has nothing more to send."""
@@ -143,7 +160,7 @@ class Account:
 
     def skip(self, event: Event, file: str, position: int) -> None:
         """Follow an event before the start; ``file`` and ``position`` are the place after it."""
-        self._has_moved = self._progress.follow(event, file, position) or self._has_moved
+        self._moves += self._progress.follow(event, file, position)
 
     def pass_over(self, batch: Batch, number: int, *, is_followed: bool) -> None:
         """Count an event of a batch that the user already has. ``is_followed``: progress follows it, too."""
@@ -155,24 +172,20 @@ class Account:
 
     def finish_handed(self) -> None:
         """The user is done with all events handed out, and with the unselected events after them."""
-        self._finish(self._handed)
+        self._finished = self._handed
+        self._settle(self._done(self._finished))
 
     def finish_batch(self) -> None:
         """Do ``finish_handed``, and forget the events not handed out: the source sends them again."""
         batch = self._batch
         if not batch.events:
             return
-        handed = self._handed
-        self._count(handed)
-        self._finish(handed)
+        self._count(self._handed)
+        self.finish_handed()
         if self._settled and type(batch.events[self._settled - 1]) not in SNAPSHOT_EVENTS:
             number = self._settled - 1
             self.last = batch.events[number], batch.raws[number], batch.inner_number(number)
         self._take(_NOTHING)
-
-    def _finish(self, handed: int) -> None:
-        self._finished = handed
-        self._settle(self._done(handed))
 
     # How far the user has come
 
@@ -183,15 +196,16 @@ class Account:
             self._settle(self._done(max(self._finished, self._handed - 1)))
         return self._progress
 
-    def progress_behind(self, batch: Batch | None = None) -> Progress:
-        """A copy of the progress as if all events handed out, and the events of ``batch``, were done."""
+    def progress_behind(self) -> Progress:
+        """A copy of the progress as if all events handed out were done."""
         behind = self.progress.copy()
-        for events, end in (
-            (self._batch.events[self._settled : self._before(self._handed)], self._batch.end),
-            ((), None) if batch is None else (batch.events, batch.end),
-        ):
-            behind.follow_all(events, end)
+        behind.follow_all(self._batch.events[self._settled : self._before(self._handed)], self._batch.end)
         return behind
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether tables are being copied."""
+        return self.copy is not None and self.copy.is_active
 
     def copy_state(self, *, is_behind: bool = False) -> str | None:
         """The state of the initial copy for a checkpoint; ``is_behind``: as if all events handed out were done."""
@@ -238,10 +252,15 @@ class Account:
             return self._shown[handed - 1]
         return self.last and self.last[0]
 
-    def takes_boundary(self) -> bool:
-        """Whether the checkpoint has moved since the last call."""
-        moved, self._has_moved = self._has_moved, False
-        return moved
+    @property
+    def moves(self) -> int:
+        """How often the checkpoint has moved."""
+        _ = self.progress
+        return self._moves
+
+    def move_checkpoint(self) -> None:
+        """The checkpoint moves without an event: it was held back until the user was done with many."""
+        self._moves += 1
 
     @property
     def _handed(self) -> int:
@@ -284,8 +303,12 @@ class Account:
         if handed > counted:
             self._counted = handed
             self._counters.events += handed - counted
-            if self.counts_rows:
+            if self._counts_rows:
                 self.add_rows(_rows_of(shown if handed - counted == len(shown) else shown[counted:handed]))
+
+    def leave_rows(self) -> None:
+        """Count no rows of events: they are undecoded, and whoever makes columns of them calls ``add_rows``."""
+        self._counts_rows = False
 
     def add_rows(self, rows: int) -> None:
         """Add rows to the counters."""
@@ -302,7 +325,7 @@ class Account:
         if self.copy is not None:
             self.copy.settle(events)
         if closed:
-            self._has_moved = True
+            self._moves += 1
             self.open_rows = 0
             self.delivered.end()
         if closed < len(events):

@@ -1,10 +1,15 @@
-"""The live stream: connect, decode, filter, follow transactions, hand events to the user, reconnect. One pull loop.
+"""The live stream: opens, hands events to the user, reconnects, looks after checkpoint and status. One pull loop.
 
     Dump.take -> Delivery (decode, filter) -> a batch -> the user -> Account
 
 An event counts as done when the user comes back for the next event: only then does the checkpoint move. Within a
-batch nothing is awaited. Other tasks get a turn whenever bytes are awaited, and after about 256 KB of the log.
-``delivery`` says what happens in the middle of a batch at a DDL statement, a lost connection, an acknowledgement.
+batch nothing is awaited: ``delivery`` says what happens there. Between two batches the stream is
+
+    not opened  no delivery, and none was lost: iterating is an error
+    connected   the delivery says what to do
+    lost        no delivery: the next call waits as ``Retry`` says, and connects again
+    failed      ``_error`` is set: each call raises it
+    closed      ``_closing`` is set: each call ends the loop
 """
 
 import asyncio
@@ -14,22 +19,23 @@ from time import monotonic
 from typing import Final, Self
 
 from protocol.binlog.events import Event, TableMapEvent
-from protocol.errors import CheckpointError, PositionInsideEventError, ReplicaError
+from protocol.errors import CheckpointError, ReplicaError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.log_facts import log_facts
 from ..config.one_process import OneProcess
 from ..config.options import Options
+from ..config.selection import Start
 from ..config.status import StreamState, StreamStatus
 from ..config.unmatched_patterns import warn_of_unmatched
 from ..schemas.schema_keeper import SchemaKeeper
 from ..source.dump import Dump
-from ..source.open_dump import Broken, open_again, open_first
-from ..source.resolve_stop import settle
+from ..source.open_dump import Broken, open_again, open_first, start_first
 from ..source.retry import Retry
-from ..source.semi_sync import confirmed_place, offer, overdue_place
-from ..source.server_facts import Source
 from ..transactions.replay import CannotResumeError
+from .batch import Account
+from .bounds import Bounds
+from .deliveries import Deliveries
 from .delivery import Ask, Deliver, Delivery, Describe, Request
 from .grouping import GroupedStream, Grouping
 from .handlers import AnyEvent, Handlers, Result
@@ -67,37 +73,33 @@ class BinlogStream(OneProcess, GroupedStream):
         self._options = options
         self._handlers = Handlers()
         self._schemas = SchemaKeeper(options)
-        self._delivery = Delivery(options, self._schemas.tracker)
-        self._account = self._delivery.account
+        self._account = Account(options.events)
+        self._bounds = Bounds(self._account)
+        self._deliveries = Deliveries(options, self._schemas.tracker, self._account, self._bounds)
         self._upkeep = Upkeep(options, self._account)
         self._copy = StreamCopy(options, self._account)
-        self._dump: Dump | None = None
-        self._source: Source | None = None
         # The rest of the current batch, as the delivery gave it.
         self._batch: Iterator[Event] = iter(())
         # The same, if nothing is to be done for an event but to hand it out; else empty.
         self._rest = self._batch
-        # What the delivery has asked for, or raised, before anybody could serve it: see ``SyncStream``.
+        # What the delivery has asked for, or raised, until it is served.
         self._asked: Request | ReplicaError | CannotResumeError | None = None
         # When to check for duties in the middle of a batch. Without duties it is never checked.
         self._has_duties = self._upkeep.has_duties
         self._look_at = 0.0
-        self._broken: Broken | None = None
-        # A place that is done, and that a semi-synchronous source may not have heard of.
-        self._overdue: tuple[str, int] | None = None
         self._work = LastingWork()
         self._loop = OneLoop()
         self._closing = asyncio.Event()
         self._retry = Retry(options, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
         place = StreamPlace(
-            lambda: self._upkeep.checkpoint(self._source),
-            self._checkpoint_behind,
+            self._upkeep.checkpoint,
+            self._upkeep.checkpoint_behind,
             self._account.finish_handed,
-            lambda: self._dump is not None and self._dump.session.ack_requested,
+            lambda: self._deliveries.is_awaited,
             self._settle_batch,
         )
-        self._grouping = Grouping(options, self.__anext__, place, self._delivery)
+        self._grouping = Grouping(options, self.__anext__, place, self._deliveries, self._account)
 
     def __repr__(self) -> str:
         return f"<BinlogStream of {self._options.address}>"
@@ -113,7 +115,9 @@ class BinlogStream(OneProcess, GroupedStream):
             if kind is None:
                 raise
             # The exception that ended the loop matters more than one of a store or a hook.
-            _LOGGER.error("%s", error, extra=self._facts("close-failed", error=error))
+            _LOGGER.error(
+                "%s", error, extra=log_facts("close-failed", source=self._options.address, error=error)
+            )
 
     def __aiter__(self) -> Self:
         self._grouping.check_without_batches()
@@ -142,49 +146,67 @@ class BinlogStream(OneProcess, GroupedStream):
         self._loop.check()
         while True:
             try:
-                asked, self._asked = self._asked or self._delivery.advance(), None
-                if isinstance(asked, Exception):
-                    raise asked
-                await self._serve(asked)
+                if not self._advance():
+                    await self._serve()
             except ReplicaError as error:
                 await self._lose(error)
             except CannotResumeError as difference:
-                return self._grouping.follow(self._restart(str(difference)))
+                self._break_off(difference)
+                return self._grouping.follow(self._deliveries.restart(difference))
             for event in self._batch:
                 return self._grouping.follow(event)
+
+    def _advance(self) -> bool:
+        """Ask the delivery what comes next. True: it is a batch, which has begun, as nothing is to be done before.
+
+        False: ``_serve`` does it. ``SyncStream`` calls this without an event loop.
+        """
+        if self._asked is None:
+            try:
+                delivery = self._deliveries.current
+                self._asked = Ask.READ if delivery is None else delivery.advance()
+            except (ReplicaError, CannotResumeError) as error:
+                self._asked = error
+        is_busy = self._error or self._has_ended or self._has_duties or self._copy.is_known
+        if is_busy or self._schemas.tracker.is_unsaved or not isinstance(self._asked, Deliver):
+            return False
+        self._begin(self._asked)
+        self._asked = None
+        return True
 
     def _begin(self, request: Request) -> None:
         if isinstance(request, Deliver):
             self._take_batch(request.events)
             self._upkeep.delivers()
-        if self._delivery.takes_news():
+        delivery = self._deliveries.current
+        if delivery is not None and delivery.takes_news():
             self._retry.forget()
             self._upkeep.turn("streaming")
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self) -> None:
         """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
+        request, self._asked = self._asked, None
         if self._error is not None:
             raise self._error
+        if isinstance(request, Exception):
+            raise request
+        assert request is not None
         self._begin(request)
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did.
             await self._schemas.save()
-        if self._overdue is not None and self._dump is not None and self._dump.has_begun:
-            # The source reads acknowledgements from the first event of the dump on.
-            self._dump.session.acknowledge_unasked(*self._overdue)
-            self._overdue = None
         if self._copy.is_known:
             await self._copy.look()
+        delivery = self._deliveries.current
         if self._has_ended or request is Ask.END:
             await self._finish()
-        elif self._dump is None:
+        elif delivery is None:
             await self._reconnect()
         elif isinstance(request, Describe):
             event = request.event
-            await self._work.see_through(event, lambda: self._describe(event))
+            await self._work.see_through(event, lambda: self._describe(delivery, event))
         elif request is Ask.READ:
-            dump = self._dump
-            await self._copy.read(lambda: self._read(dump))
+            await self._copy.read(lambda: self._read(delivery))
         elif request is Ask.TURN:
             await asyncio.sleep(0)
         if self._has_duties:
@@ -198,9 +220,9 @@ class BinlogStream(OneProcess, GroupedStream):
         ``gtid_set`` is None if unknown: without GTIDs, and on MySQL after a start in the middle of a file until the
         next file begins. After a start by GTIDs ``file`` is empty until the first event.
         """
-        if self._source is None:
+        if self._upkeep.source is None:
             return None
-        return self._grouping.held or self._upkeep.checkpoint(self._source)
+        return self._grouping.held or self._upkeep.checkpoint()
 
     @property
     def position(self) -> BinlogPosition | None:
@@ -211,13 +233,13 @@ class BinlogStream(OneProcess, GroupedStream):
     @property
     def server_version(self) -> str | None:
         """The source's version, such as "9.7.4" or "11.8.6-MariaDB"; None before the stream is opened."""
-        return None if self._source is None else self._source.version_text
+        source = self._upkeep.source
+        return None if source is None else source.version_text
 
     @property
     def status(self) -> StreamStatus:
         """The status of the stream now."""
-        session = None if self._dump is None else self._dump.session
-        return self._upkeep.status(self._source, session, self._copy.status())
+        return self._upkeep.status(self._deliveries.session, self._copy.status())
 
     async def snapshot(self, table: str) -> None:
         """Copy one table, such as ``"shop.orders"``, while the stream runs; a table that was copied is copied again.
@@ -241,12 +263,7 @@ class BinlogStream(OneProcess, GroupedStream):
         The handler gets each event of the class or a subclass. With ``table`` (patterns as for ``tables=``) it gets
         only events of these tables. Handlers run one after another, in the order of registration.
         """
-
-        def register(handler: Callable[[AnyEvent], Result]) -> Callable[[AnyEvent], Result]:
-            self._handlers.add(event_class, table, handler)
-            return handler
-
-        return register
+        return self._handlers.on(event_class, table)
 
     async def run(self) -> None:
         """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
@@ -256,7 +273,7 @@ class BinlogStream(OneProcess, GroupedStream):
         """
         self._handlers.begin()
         try:
-            if self._source is None:
+            if self._upkeep.source is None:
                 await self._connect()
             async for event in self:
                 await self._handlers.call(event)
@@ -269,46 +286,48 @@ class BinlogStream(OneProcess, GroupedStream):
         """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
         if self._grouping.batches is not None:
             self._grouping.batches.finish_given()
-            self._upkeep.moves()
+            self._account.move_checkpoint()
         else:
             self._account.finish_handed()
         await self._save()
-        dump, place, progress = self._dump, self._delivery.place, self._account.progress
-        is_boundary = place == (progress.file, progress.position) and self._grouping.held is None
-        if dump is not None and dump.session.ack_requested and is_boundary:
-            dump.session.acknowledge(*place)
+        delivery, is_held = self._deliveries.current, self._grouping.held is not None
+        if delivery is not None and delivery.is_awaited and delivery.is_at_boundary and not is_held:
+            delivery.acknowledge()
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called repeatedly, and from any task."""
         self._loop.check()
-        self._closing.set()
-        self._take_batch()
-        self._abort()
+        self._end()
         try:
             self._show("closed")
         finally:
             await self._close_all()
 
+    def _end(self) -> None:
+        """Let the loop end, in whichever task or thread it waits."""
+        self._closing.set()
+        self._take_batch()
+        self._abort()
+
     async def _close_all(self) -> None:
-        with self._upkeep.releasing():
+        try:
             await self._work.wait_closed()
-            if self._dump is not None:
-                await self._dump.session.aclose()
+            if self._deliveries.session is not None:
+                await self._deliveries.session.aclose()
             await self._schemas.aclose()
             await self._copy.aclose()
             if not isinstance(self._error, CheckpointError):
                 self._schemas.tracker.settle()
                 await self._schemas.save()
                 await self._save()
+        finally:
+            self._upkeep.release()
 
     async def _settle_batch(self) -> None:
         """The user is done with a batch: save the checkpoint and show the status if due."""
-        self._upkeep.moves()
+        self._account.move_checkpoint()
         if self._has_duties:
             await self._look_or_lose()
-
-    def _checkpoint_behind(self) -> Checkpoint:
-        return self._upkeep.checkpoint(self._source, is_behind=True)
 
     @property
     def _has_ended(self) -> bool:
@@ -316,39 +335,40 @@ class BinlogStream(OneProcess, GroupedStream):
 
     def _abort(self) -> None:
         self._work.cancel()
-        if self._dump is not None:
-            self._dump.session.abort()
+        if self._deliveries.session is not None:
+            self._deliveries.session.abort()
         self._schemas.abort()
 
     async def _connect(self) -> None:
-        if self._source is not None or self._has_ended:
+        if self._upkeep.source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
         self._loop.begin()
         self._show("connecting")
-        with self._upkeep.releasing(only_on_error=True):
-            start = await self._upkeep.load() or self._options.start
-            opening = await open_first(self._options, start)
-            dump = opening.dump
-            try:
-                self._source = dump.source
-                self._account.begin(opening.progress)
-                await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
-                await self._copy.begin(dump.session, dump.source, start, opening.start)
-                if not (self._delivery.begin(opening) or self._has_ended):
-                    if self._options.semi_sync:
-                        await offer(dump.session, dump.source, is_first=True)
-                    await dump.start()
-                if isinstance(start, Checkpoint):
-                    identity = start.server_uuid, start.server_id
-                    self._overdue = overdue_place(dump.session, dump.source, identity, start)
-                await self._save()
-                self._use(dump)
-            except BaseException:
-                dump.session.abort()
-                raise
+        try:
+            await self._open_first(await self._upkeep.load() or self._options.start)
+        except BaseException:
+            self._upkeep.release()
+            raise
+
+    async def _open_first(self, start: Start) -> None:
+        opening = await open_first(self._options, start)
+        dump = opening.dump
+        try:
+            self._upkeep.begin(dump.source)
+            self._account.begin(opening.progress)
+            await self._schemas.open(opening, start if isinstance(start, Checkpoint) else None)
+            await self._copy.begin(dump.session, dump.source, start, opening.start)
+            self._bounds.begin(opening)
+            if not (self._bounds.is_over or self._has_ended):
+                await start_first(dump, start)
+            await self._save()
+            self._deliveries.begin(dump)
+            self._use(dump)
+        except BaseException:
+            dump.session.abort()
+            raise
 
     def _use(self, dump: Dump) -> None:
-        self._dump, self._source = dump, dump.source
         self._copy.use(dump.session.options, dump.source)
         self._show("seeking" if dump.is_by_gtid else "streaming")
         if self._has_ended:
@@ -367,32 +387,26 @@ class BinlogStream(OneProcess, GroupedStream):
                 self._error = final
             except BaseException:
                 # An exception of the user's policy: iterating again goes on after the last event.
-                self._break_off()
+                self._break_off(error)
                 raise
         if self._error is not None:
             self._has_duties = False
             self._abort()
             self._show("closed", self._error)
             raise self._error
-        self._break_off()
-        if self._broken is not None and isinstance(error, PositionInsideEventError):
-            self._broken = self._broken.behind_torn_event()
+        self._break_off(error)
         self._show("waiting", error)
 
-    def _break_off(self) -> None:
-        """Drop the connection and remember how far the user had come."""
+    def _break_off(self, error: Exception) -> None:
+        """Drop the connection with all events that were not handed out: the source sends them again."""
         self._take_batch()
         self._asked = None
-        self._overdue = None
-        dump, self._dump = self._dump, None
         self._copy.break_off()
-        if dump is not None:
-            dump.session.abort()
-            self._upkeep.lost(dump.session)
-            self._broken = self._delivery.break_off(self._broken)
+        self._upkeep.lost(self._deliveries.session)
+        self._deliveries.break_off(error)
 
     async def _reconnect(self) -> None:
-        broken = self._broken
+        broken = self._deliveries.broken
         if broken is None:
             raise RuntimeError("a stream is opened by `async with` (`with` in replica.sync), or by run()")
         await self._retry.wait()
@@ -405,57 +419,44 @@ class BinlogStream(OneProcess, GroupedStream):
             # A source takes everything before the start of a dump as acknowledged.
             await self._save()
         dump, replay = await open_again(self._options, broken)
-        self._overdue = overdue_place(dump.session, dump.source, broken.identity, broken.progress)
         try:
             await self._schemas.use(dump, broken.progress, broken.identity)
-            self._delivery.go_on(dump, broken, replay)
+            self._deliveries.begin(dump, replay)
         except ReplicaError:
             dump.session.abort()
             raise
         self._upkeep.reconnected(broken.identity, dump.source)
         self._use(dump)
 
-    def _restart(self, reason: str) -> Event:
-        """Void the delivered part of the open transaction, and read again from the last transaction boundary."""
-        self._break_off()
-        assert self._broken is not None
-        marker, self._broken = self._delivery.restart(self._broken, reason)
-        facts = self._facts("transaction-restarted", gtid=marker.gtid, reason=reason)
-        _LOGGER.warning(
-            "transaction %s is delivered again from its beginning: %s", marker.gtid, reason, extra=facts
-        )
-        return marker
-
     def _wake(self) -> None:
         """Let a task that waits for the source look what is to be done; else the source's next heartbeat does."""
         self._copy.wake()
-        if self._dump is not None:
-            self._dump.wake()
+        if self._deliveries.current is not None:
+            self._deliveries.current.dump.wake()
 
     # Work between batches
 
     async def _finish(self) -> None:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
+        # An error from here on is no reason to reconnect.
         self._closing.set()
         self._account.finish_handed()
         copied = self._account.copy.tables if self._account.copy is not None else ()
-        warn_of_unmatched(self._delivery.decoders.wants_table, self._options.address, copied)
+        warn_of_unmatched(self._deliveries.wants_table, self._options.address, copied)
         self._take_batch()
-        if self._dump is not None and self._dump.session.ack_requested:
-            await self._confirm(self._dump)
+        delivery = self._deliveries.current
+        if delivery is not None and delivery.is_awaited:
+            await self._confirm(delivery)
         self._abort()
         raise StopAsyncIteration
 
-    def _facts(self, event: str, **facts: object) -> dict[str, object]:
-        return log_facts(event, source=self._options.address, **facts)
-
-    async def _read(self, dump: Dump) -> None:
+    async def _read(self, delivery: Delivery) -> None:
         """Wait for more of the log until another duty is due."""
-        if dump.session.ack_requested:
-            await self._confirm(dump)
+        dump = delivery.dump
+        if delivery.is_awaited:
+            await self._confirm(delivery)
             return
-        stop = self._delivery.stop
-        left = None if stop is None else stop.seconds_left(dump.source.now)
+        left = self._bounds.seconds_left(dump.source)
         idle = _IDLE if self._schemas.is_comparison_due else None
         limits = [limit for limit in (left, self._upkeep.limit(), idle) if limit is not None]
         self._upkeep.waits(dump.session)
@@ -463,18 +464,16 @@ class BinlogStream(OneProcess, GroupedStream):
         await dump.wait(min(limits, default=None))
         if dump.session.bytes_received == received:
             self._schemas.compare()
-        if stop is not None and left is not None and not stop.seconds_left(dump.source.now):
-            # The time of the stop has come: now its place in the log can be found.
-            self._delivery.settle_stop(await settle(stop, dump.session.options, dump.source))
+        await self._bounds.settle(dump)
 
-    async def _confirm(self, dump: Dump) -> None:
-        """Acknowledge the last event, which is done by now. The checkpoint is saved first."""
+    async def _confirm(self, delivery: Delivery) -> None:
+        """The source waits for an acknowledgement, and the user is done with all that it has sent."""
         await self._save()
-        dump.session.acknowledge(*confirmed_place(self._account.progress, *self._delivery.place))
+        delivery.acknowledge()
 
-    async def _describe(self, event: TableMapEvent) -> None:
+    async def _describe(self, delivery: Delivery, event: TableMapEvent) -> None:
         """Ask the source for the columns of a table that the schema history does not know."""
-        self._delivery.describe(event, await self._schemas.describe(event))
+        delivery.describe(event, await self._schemas.describe(event))
 
     async def _look_after_duties(self) -> None:
         """The user has come back for more: save the checkpoint and show the status if due."""

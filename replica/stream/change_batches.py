@@ -52,8 +52,7 @@ class Batches(TransactionGroups[Change]):
         return self
 
     async def __anext__(self) -> ChangeBatch:
-        group = await self.next_group()
-        return ChangeBatch(group.items, group.ddl, group.checkpoint, group.voided)
+        return ChangeBatch(*await self.next_group())
 
     @property
     def _most(self) -> int:

@@ -13,8 +13,9 @@ from protocol.position import Checkpoint
 from ..config.options import Options
 from ..transactions.transaction import Transactions
 from .arrow_batches import ArrowBatches, ColumnChoice, RowsGroups
+from .batch import Account
 from .change_batches import Batches
-from .delivery import Delivery
+from .deliveries import Deliveries
 from .transaction_groups import StreamPlace, check_limits
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class Grouping:
         options: Options,
         next_event: Callable[[], Awaitable[Event]],
         place: StreamPlace,
-        delivery: Delivery,
+        deliveries: Deliveries,
+        account: Account,
     ) -> None:
         self._options = options
         self._next_event = next_event
         self._place = place
-        self._delivery = delivery
+        self._deliveries = deliveries
+        self._account = account
         #: None until transactions or batches are asked for.
         self.transactions: Transactions | None = None
         self.batches: Batches | RowsGroups | None = None
@@ -86,9 +89,9 @@ class Grouping:
             batch_rows=choice.max_rows,
         )
         groups = RowsGroups(self._group_all("arrow()"), self._place, choice)
-        self._delivery.read_columns(choice.table, RawRowCompiler)
+        self._deliveries.read_columns(choice.table, RawRowCompiler)
         self.batches = groups
-        return ArrowBatches(groups, reader, self._delivery.account.add_rows)
+        return ArrowBatches(groups, reader, self._account.add_rows)
 
     def check_without_batches(self) -> None:
         """Raise ``RuntimeError`` if the stream gives batches."""

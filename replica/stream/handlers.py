@@ -14,8 +14,6 @@ from ..config.selection import table_patterns
 from ..config.table_filter import table_filter
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
-#: A function or coroutine function that takes one event. Its result is ignored.
-Handler = Callable[[AnyEvent], object]
 #: What a handler returns: None, or something to await.
 Result = TypeVar("Result")
 
@@ -44,17 +42,16 @@ class Handlers:
             raise RuntimeError("a stream runs once: connect a new stream with start=stream.checkpoint")
         self._are_run = True
 
-    def add(
-        self, event_class: type[AnyEvent], table: str | Iterable[str] | None, handler: Handler[AnyEvent]
-    ) -> None:
-        """Call ``handler`` with each event of this class or a subclass, if its table matches ``table``.
+    def on(
+        self, event_class: type[AnyEvent], table: str | Iterable[str] | None = None
+    ) -> Callable[[Callable[[AnyEvent], Result]], Callable[[AnyEvent], Result]]:
+        """A decorator: the function is called with each event of this class or a subclass, if its table matches.
 
-        Raises ``ConfigurationError`` if the class is not an event class, if the handler's annotation names another
-        event class, and if ``table`` is given for events that belong to no table.
+        Raises ``ConfigurationError`` if the class is not an event class, if ``table`` is given for events that belong
+        to no table, and, where it decorates a function whose annotation names another event class.
         """
         if not (isinstance(event_class, type) and issubclass(event_class, Event)):
             raise ConfigurationError(f"on(): give an event class, not {event_class!r}")
-        _check_handler(event_class, handler)
         wants_table = None
         if table is not None:
             if not issubclass(event_class, RowsEvent | TableMapEvent):
@@ -62,8 +59,14 @@ class Handlers:
                     f"on(): {event_class.__name__} belongs to no table: leave out table="
                 )
             wants_table = table_filter(table_patterns("table", table))
-        self._registrations.append(_Registration(event_class, wants_table, handler))
-        self._by_class.clear()
+
+        def register(handler: Callable[[AnyEvent], Result]) -> Callable[[AnyEvent], Result]:
+            _check_handler(event_class, handler)
+            self._registrations.append(_Registration(event_class, wants_table, handler))
+            self._by_class.clear()
+            return handler
+
+        return register
 
     async def call(self, event: Event) -> None:
         """Call all handlers registered for the event. An exception of a handler goes on to the caller."""

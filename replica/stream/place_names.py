@@ -14,26 +14,19 @@ from .batch import Batch
 
 
 class PlaceNames:
-    """Stands between the decoder of one stream and its ``SchemaTracker``."""
+    """Stands between the decoder of one dump and its stream's ``SchemaTracker``."""
 
-    def __init__(self, tracker: SchemaTracker) -> None:
+    def __init__(self, tracker: SchemaTracker, decoder: BatchDecoder) -> None:
         self._tracker = tracker
-        self._decoder = BatchDecoder()
+        self._decoder = decoder
+        # How many statements of the decoder the tracker has followed.
         self._followed = 0
         # What statements of the next batch change in wanted tables, by the place of the statement.
         self._changes: dict[tuple[str, int], list[SchemaChangeEvent]] = {}
 
-    def open(self, decoder: BatchDecoder) -> None:
-        """Go on with another decoder."""
-        self._decoder, self._followed = decoder, 0
-
     def begin_at(self, event: RotateEvent, *, is_exact: bool) -> None:
         """A dump tells its place, or one before it, before its first event of the log."""
         self._tracker.begin_at(event.next_file, event.next_position, is_exact=is_exact)
-
-    def drop(self) -> None:
-        """Forget the changes of events that are not handed out."""
-        self._changes.clear()
 
     def follow(self, events: list[Event]) -> None:
         """Apply the statements among the newest events to the schema history; older ones may be among them."""

@@ -7,7 +7,7 @@ Most streams copy no table. What a copy needs is imported when one begins: it ta
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class StreamCopy:
     def __init__(self, options: Options, account: Account) -> None:
         self._options = options
         self._account = account
+        self._wants = table_filter(options.tables, options.exclude_tables)
         self._copy: SnapshotCopy | None = None
         self._copier: Copier | None = None
         # A read of the log that goes on while chunks are delivered.
@@ -46,22 +47,11 @@ class StreamCopy:
         self._source: Source | None = None
         self._began_at = 0.0
         self._estimates: dict[tuple[str, str], int] = {}
-        self._estimate = 0
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there is something to read, to deliver, or to begin."""
-        return bool(self._ordered) or (self._copy is not None and self._copy.is_active)
 
     @property
     def is_known(self) -> bool:
         """Whether a copy was ordered or has begun."""
         return bool(self._ordered) or self._copier is not None
-
-    @property
-    def changed(self) -> asyncio.Event | None:
-        """Set when the reading has brought something, while a copy runs."""
-        return self._copier.changed if self._copier is not None and self.is_active else None
 
     def status(self) -> SnapshotStatus | None:
         """How far the copy has come; None without one."""
@@ -69,7 +59,7 @@ class StreamCopy:
         if copy is None:
             return None
         totals = copy.totals
-        estimate = max(self._estimate, totals.rows)
+        estimate = max(sum(self._estimates.values()), totals.rows)
         seconds = monotonic() - self._began_at
         left = seconds * (estimate - totals.rows) / totals.rows if totals.rows else None
         return SnapshotStatus(
@@ -102,14 +92,12 @@ class StreamCopy:
             check_tables,
             key_columns_of,
             list_tables,
-            read_plans,
         )
 
         self._check()
         # Every chunk reads it: a user without the privilege learns that before any work is done.
         await high_mark(session, source)
-        wants = table_filter(self._options.tables, self._options.exclude_tables)
-        listed = {one.identity: one for one in await list_tables(session, wants)}
+        listed = {one.identity: one for one in await list_tables(session, self._wants)}
         state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
             check_tables(listed.values())
@@ -123,8 +111,7 @@ class StreamCopy:
         ]
         copy = self._begin_copy(source)
         copy.has_all = state is None or state.has_all
-        plans = await read_plans(session, source, unfinished, self._options, self._suffix)
-        await self._check_keys(session, source, plans.values())
+        plans = await self._read_plans(session, source, unfinished)
         # Touches from before a place up to which everything is visible are not needed.
         place = LOWEST if point.is_visible else self._place()
         for table, plan in plans.items():
@@ -137,7 +124,6 @@ class StreamCopy:
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
-        self._estimate = sum(self._estimates.values())
 
     def order(self, table: str, *, has_ended: bool) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""
@@ -149,8 +135,7 @@ class StreamCopy:
         if not (schema and dot and name):
             raise ConfigurationError(f"snapshot(): give a table such as 'shop.orders', not {table!r}")
         self._check()
-        wants = table_filter(self._options.tables, self._options.exclude_tables)
-        if wants is not None and not wants(schema, name):
+        if self._wants is not None and not self._wants(schema, name):
             raise ConfigurationError(
                 f"snapshot(): {table} is left out by tables= and exclude_tables=, and its changes would be missing"
             )
@@ -161,11 +146,11 @@ class StreamCopy:
         if self._copier is not None:
             self._copier.changed.set()
 
-    async def begin_ordered(self) -> None:
+    async def _begin_ordered(self) -> None:
         """Begin the copies that were ordered, at the stream's place."""
-        if not self._ordered or self._source is None:
+        if self._source is None:
             return
-        from ..snapshot.table_list import key_columns_of, list_tables, read_plans
+        from ..snapshot.table_list import key_columns_of, list_tables
 
         session = await first_host(self._options, Session.open)
         try:
@@ -179,8 +164,7 @@ class StreamCopy:
                         f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
                     )
                 listed[table].check()
-            plans = await read_plans(session, self._source, ordered, self._options, self._suffix)
-            await self._check_keys(session, self._source, plans.values())
+            plans = await self._read_plans(session, self._source, ordered)
         finally:
             await session.aclose()
         copy = self._copy or self._begin_copy(self._source)
@@ -188,7 +172,6 @@ class StreamCopy:
         for table, plan in plans.items():
             copy.add(table, key_columns_of(plan), place)
             self._estimates[table] = listed[table].estimate
-        self._estimate = sum(self._estimates.values())
         self._ordered = [table for table in self._ordered if table not in plans]
         assert self._copier is not None
         if not self._copier.is_started:
@@ -214,13 +197,14 @@ class StreamCopy:
     async def look(self) -> None:
         """The stream has moved on, or is about to wait. Raises errors of the reading."""
         if self._ordered:
-            await self.begin_ordered()
+            await self._begin_ordered()
         if self._copier is not None:
             self._copier.look()
 
     async def read(self, read: Callable[[], Coroutine[object, object, None]]) -> None:
         """Read from the log by ``read``, or return because a chunk has been read: then ``read`` goes on meanwhile."""
-        changed = self.changed
+        is_active = bool(self._ordered) or (self._copy is not None and self._copy.is_active)
+        changed = self._copier.changed if self._copier is not None and is_active else None
         if self._reading is None and changed is None:
             await read()
             return
@@ -267,25 +251,28 @@ class StreamCopy:
         gtid_set = None if progress.gtid_set is None else progress.gtid_set.copy()
         return Place(progress.file, progress.position, gtid_set)
 
-    @property
-    def _suffix(self) -> str:
-        return " LOCK IN SHARE MODE" if self._options.snapshot_locking == "rows" else ""
-
     def _check(self) -> None:
         if not self._options.row_values:
             raise ConfigurationError(
                 "row_values=False counts rows only, and a copy of tables needs their values"
             )
 
-    async def _check_keys(self, session: Session, source: Source, plans: Iterable["ReadPlan"]) -> None:
-        """Raise for a table without a key if there is no way to read all of it exactly at one place of the log."""
-        keyless = [str(plan.table) for plan in plans if not plan.key_names]
-        if not keyless or self._options.snapshot_locking == "rows":
-            return
+    async def _read_plans(
+        self, session: Session, source: Source, tables: Sequence[tuple[str, str]]
+    ) -> "dict[tuple[str, str], ReadPlan]":
+        """How to read each table. Raises for one without a key that cannot be read at one exact place of the log."""
+        from ..snapshot.table_list import read_plans
+
+        has_locks = self._options.snapshot_locking == "rows"
+        suffix = " LOCK IN SHARE MODE" if has_locks else ""
+        plans = await read_plans(session, source, tables, self._options, suffix)
+        keyless = [str(plan.table) for plan in plans.values() if not plan.key_names]
+        if not keyless or has_locks:
+            return plans
         where = "without GTIDs, on MySQL 5.6 and on MariaDB"
         if await has_exact_gtids(session, source):
             if self._place().gtid_set is not None:
-                return
+                return plans
             where = "in a stream that was started at a file and a position"
         raise ConfigurationError(
             f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "

@@ -1,8 +1,6 @@
 """``Upkeep``: what a stream does beside handing out events. It shows the status and saves the checkpoint."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
@@ -18,6 +16,7 @@ from ..source.open_dump import Identity
 from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source
 from ..source.session import Session
+from ..transactions.boundary import Progress
 from .batch import Account
 
 # A source that has more to send does so at once. After so much silence nothing is left.
@@ -28,6 +27,8 @@ class Upkeep:
     """Status and checkpoints of one stream. It reads no log."""
 
     def __init__(self, options: Options, account: Account) -> None:
+        #: The server that the log comes from; None before the stream is opened.
+        self.source: Source | None = None
         self._options = options
         self._account = account
         store = options.checkpoints
@@ -35,7 +36,8 @@ class Upkeep:
         self._locks = locks_of(store, options.schemas)
         # Whether the user gave a checkpoint store or a status hook.
         self.has_duties = self._keeper is not None or options.on_status is not None
-        self._is_unsaved = False
+        # How often the checkpoint had moved when it was saved last.
+        self._saved_moves = 0
         self._saved_at = 0.0
         self._state: StreamState = "new"
         self._last_error: ReplicaError | None = None
@@ -52,20 +54,14 @@ class Upkeep:
         for lock in self._locks:
             lock.take()
         stored = None if self._keeper is None else await self._keeper.load()
-        self._is_unsaved = stored is None
+        if stored is None:
+            self._account.move_checkpoint()
         return stored
 
-    @contextmanager
-    def releasing(self, *, only_on_error: bool = False) -> Iterator[None]:
-        """Release the stores behind this: another stream may have them then."""
-        is_done = False
-        try:
-            yield
-            is_done = True
-        finally:
-            if not (is_done and only_on_error):
-                for lock in self._locks:
-                    lock.release()
+    def release(self) -> None:
+        """Release the stores: another stream may have them now."""
+        for lock in self._locks:
+            lock.release()
 
     async def save(self, checkpoint: Checkpoint | None) -> None:
         """Save the checkpoint to the store if it has moved."""
@@ -73,33 +69,31 @@ class Upkeep:
             return
         for lock in self._locks:
             lock.check()
-        self._is_unsaved = False
-        try:
-            await self._keeper.save(checkpoint, monotonic())
-            self._saved_at = time.time()
-        except BaseException:
-            self._is_unsaved = True
-            raise
+        moves = self._account.moves
+        await self._keeper.save(checkpoint, monotonic())
+        self._saved_moves, self._saved_at = moves, time.time()
 
-    def checkpoint(self, source: Source | None, *, is_behind: bool = False) -> Checkpoint:
-        """The place after the last transaction that is done; ``is_behind``: as if all events handed out were done."""
-        assert source is not None
-        progress = self._account.progress_behind() if is_behind else self._account.progress
+    def checkpoint(self) -> Checkpoint:
+        """The place after the last transaction that is done."""
+        return self._checkpoint(self._account.progress, self._account.copy_state())
+
+    def checkpoint_behind(self) -> Checkpoint:
+        """The checkpoint as if all events handed out were done."""
+        return self._checkpoint(self._account.progress_behind(), self._account.copy_state(is_behind=True))
+
+    def _checkpoint(self, progress: Progress, copy_state: str | None) -> Checkpoint:
+        assert self.source is not None
         place, begun = (progress.file, progress.position), progress.file_begun
         if place == self._place_elsewhere:
             place, begun = ("", FIRST_POSITION), None
         return Checkpoint(
             *place,
             None if progress.gtid_set is None else str(progress.gtid_set),
-            source.server_uuid,
-            source.server_id,
-            snapshot=self._account.copy_state(is_behind=is_behind),
+            self.source.server_uuid,
+            self.source.server_id,
+            snapshot=copy_state,
             file_begun=begun,
         )
-
-    def moves(self) -> None:
-        """The checkpoint has moved without an event."""
-        self._is_unsaved = True
 
     def is_save_due(self) -> bool:
         """Whether ``save`` is to be called now."""
@@ -128,13 +122,18 @@ class Upkeep:
             intervals.append(self._options.status_interval)
         return intervals
 
-    def lost(self, session: Session) -> None:
+    def lost(self, session: Session | None) -> None:
         """Count the bytes of a dropped connection."""
         self._waiting = None
-        self._bytes_before += session.bytes_received
+        self._bytes_before += 0 if session is None else session.bytes_received
+
+    def begin(self, source: Source) -> None:
+        """The stream is being opened."""
+        self.source = source
 
     def reconnected(self, before: Identity, source: Source) -> None:
         """Count a reconnect to ``source``; the server ``before`` was connected to until then."""
+        self.source = source
         self._reconnects += 1
         if not is_same_server(before, source):
             self._place_elsewhere = self._account.progress.file, self._account.progress.position
@@ -154,11 +153,9 @@ class Upkeep:
         if self._options.on_status is not None:
             self._options.on_status(status)
 
-    def status(
-        self, source: Source | None, session: Session | None, snapshot: SnapshotStatus | None = None
-    ) -> StreamStatus:
-        """The status of the stream now."""
-        progress, counters = self._account.progress, self._account.counters
+    def status(self, session: Session | None, snapshot: SnapshotStatus | None = None) -> StreamStatus:
+        """The status of the stream now; ``session`` is its connection."""
+        source, progress, counters = self.source, self._account.progress, self._account.counters
         behind = None if source is None else self._behind(source, session)
         return StreamStatus(
             state=self._state,
@@ -209,6 +206,4 @@ class Upkeep:
 
     def _has_moved(self) -> bool:
         """Whether the checkpoint differs from the stored one."""
-        _ = self._account.progress
-        self._is_unsaved = self._account.takes_boundary() or self._is_unsaved
-        return self._is_unsaved
+        return self._account.moves != self._saved_moves

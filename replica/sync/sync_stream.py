@@ -12,16 +12,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from protocol.binlog.events import Event
-from protocol.errors import ConfigurationError, ReplicaError
+from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.one_process import OneProcess
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
 from ..stream.change_batches import Batches, ChangeBatch
-from ..stream.delivery import Deliver
 from ..stream.handlers import AnyEvent, Handlers, Result
-from ..transactions.replay import CannotResumeError
 from ..transactions.transaction import SyncTransactions
 from .loop_driver import LoopDriver
 from .sync_arrow import SyncArrowBatches
@@ -116,7 +114,7 @@ class SyncStream(OneProcess):
         if self._is_closed:
             return None
         try:
-            if not stream._has_duties and self._driver.call(self._advance):
+            if not stream._has_duties and self._driver.call(stream._advance):
                 for event in stream._batch:
                     return event
             return self._driver.next(stream)
@@ -130,21 +128,6 @@ class SyncStream(OneProcess):
         finally:
             if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
                 self._rest = stream._rest
-
-    def _advance(self) -> bool:
-        """Begin the next batch if nothing has to be awaited before. ``BinlogStream`` does all else that is due."""
-        stream = self._stream
-        if stream._asked is None:
-            try:
-                stream._asked = stream._delivery.advance()
-            except (ReplicaError, CannotResumeError) as error:
-                stream._asked = error
-        is_busy = stream._error or stream._overdue or stream._has_ended or stream._copy.is_known
-        if is_busy or stream._schemas.tracker.is_unsaved or not isinstance(stream._asked, Deliver):
-            return False
-        stream._begin(stream._asked)
-        stream._asked = None
-        return True
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -173,7 +156,7 @@ class SyncStream(OneProcess):
             self._rest = iter(())
             if Event not in self._stream._options.events:
                 raise ConfigurationError("transactions() needs all events: leave out events=")
-            self._transactions = SyncTransactions(self._next, self._stream._checkpoint_behind)
+            self._transactions = SyncTransactions(self._next, self._stream._upkeep.checkpoint_behind)
         return self._transactions
 
     def batches(self, *, max_rows: int = 10_000, max_seconds: float | None = 1.0) -> "SyncBatches":
@@ -217,12 +200,7 @@ class SyncStream(OneProcess):
 
         A coroutine function is called, too, and awaited before the next handler.
         """
-
-        def register(handler: Callable[[AnyEvent], Result]) -> Callable[[AnyEvent], Result]:
-            self._handlers.add(event_class, table, handler)
-            return handler
-
-        return register
+        return self._handlers.on(event_class, table)
 
     def run(self) -> None:
         """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
@@ -263,17 +241,11 @@ class SyncStream(OneProcess):
         self._rest = iter(())
         if self._driver.is_foreign:
             return
-        if not (self._driver.is_closed or self._driver.interrupt(self._request_end)):
+        if not (self._driver.is_closed or self._driver.interrupt(self._stream._end)):
             try:
                 self._driver.run(self._stream.aclose(), is_last=True)
             finally:
                 self._driver.close()
-
-    def _request_end(self) -> None:
-        """Let the loop of the thread that iterates end; it runs in the event loop."""
-        self._stream._closing.set()
-        self._stream._take_batch()
-        self._stream._abort()
 
     def _open(self) -> None:
         self._is_open = True

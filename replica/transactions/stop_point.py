@@ -36,10 +36,11 @@ class StopPoint:
         return self._has_passed(event.file, event.position)
 
     def may_lie_within(
-        self, events: Sequence[Event], end: tuple[str, int], ahead: Callable[[], Progress]
+        self, events: Sequence[Event], end: tuple[str, int], copied: Callable[[], Progress]
     ) -> bool:
-        """Whether the stop may lie among these events, which end at ``end``; ``ahead`` is the progress after them.
+        """Whether the stop may lie among these events, which end at ``end``.
 
+        ``copied`` returns a copy of the progress before them.
         One call checks many events: only events near the stop are then checked one by one.
         """
         if self.timestamp is not None and any(e.header_fields[0] >= self.timestamp for e in events):
@@ -51,7 +52,11 @@ class StopPoint:
             wanted = {gtid.domain_id: gtid.sequence for gtid in self.gtid_set}
             gtids = [event.gtid for event in events if type(event) is MariadbGtidEvent]
             return any(gtid.sequence >= wanted.get(gtid.domain_id, gtid.sequence + 1) for gtid in gtids)
-        return self.gtid_set is not None and self._has_all(ahead().gtid_set)
+        if self.gtid_set is None:
+            return False
+        progress = copied()
+        progress.follow_all(events)
+        return self._has_all(progress.gtid_set)
 
     def has_passed(self, heartbeat: HeartbeatEvent) -> bool:
         """Whether a source that has sent everything up to this heartbeat's position has reached the stop."""

@@ -119,7 +119,8 @@ async def test_the_checksum_algorithm_may_change_in_mid_stream(server: Server, s
                 algorithms.append(algorithm == "CRC32")
                 rows = await take_rows(stream, 1)
                 assert rows == expected[-1:]
-                assert stream._delivery._decoder.checksum_enabled == (algorithm == "CRC32")
+                assert stream._deliveries.current is not None
+                assert stream._deliveries.current._decoder.checksum_enabled == (algorithm == "CRC32")
         server.query("SET GLOBAL binlog_checksum = NONE")
         async with stream_of(server, tables=f"{schema}.*") as stream:
             server.query(f"INSERT INTO {schema}.t VALUES (100)")

@@ -254,6 +254,17 @@ async def test_events_that_were_read_before() -> None:
             stream.arrow("s.t")
 
 
+async def test_a_place_that_was_read_before() -> None:
+    """A second decoder would not know in which file it is."""
+    source = gtid_source(gtid_log(*LOG))
+    source.pause = 0.2
+    async with opened(source) as stream:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.1)
+        with pytest.raises(ConfigurationError, match="before any event is read"):
+            stream.arrow("s.t")
+
+
 # Without asyncio
 
 METADATA = ["_op", "_ts", "_gtid", "_pos", "_row"]

@@ -168,19 +168,19 @@ def test_a_stop_is_seen_behind_a_compressed_transaction_and_between_mariadb_gtid
     inner: list[replica.Event] = [replica.XidEvent(header, FILE, 400, 1)]
     stop = StopPoint(replica.BinlogPosition(FILE, 5000))
 
-    def ahead() -> Progress:
+    def copied() -> Progress:
         return Progress(FILE, 5000, replica.MariadbGtidSet("0-1-5"), has_gtids=True)
 
-    assert stop.may_lie_within(inner, (FILE, 5000), ahead)
-    assert not stop.may_lie_within(inner, (FILE, 4999), ahead)
+    assert stop.may_lie_within(inner, (FILE, 5000), copied)
+    assert not stop.may_lie_within(inner, (FILE, 4999), copied)
     # Without strict mode a sequence may be lower than the one before.
     gtids: list[replica.Event] = [
         replica.MariadbGtidEvent(header, FILE, 4, replica.MariadbGtid(0, 1, sequence), 0)
         for sequence in (9, 5)
     ]
     by_set = StopPoint(gtid_set=replica.MariadbGtidSet("0-1-9"))
-    assert by_set.may_lie_within(gtids, (FILE, 5000), ahead)
-    assert not by_set.may_lie_within(gtids[1:], (FILE, 5000), ahead)
+    assert by_set.may_lie_within(gtids, (FILE, 5000), copied)
+    assert not by_set.may_lie_within(gtids[1:], (FILE, 5000), copied)
 
 
 def committed(timestamp: int | None) -> AnonymousGtidEvent:

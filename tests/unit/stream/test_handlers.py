@@ -45,8 +45,8 @@ async def test_sync_and_async_handlers_run_in_order_of_registration() -> None:
     def quick(event: WriteRowsEvent) -> None:
         calls.append("quick")
 
-    handlers.add(WriteRowsEvent, None, slow)
-    handlers.add(WriteRowsEvent, None, quick)
+    handlers.on(WriteRowsEvent)(slow)
+    handlers.on(WriteRowsEvent)(quick)
     await handlers.call(rows("orders"))
     assert calls == ["slow", "quick"]
 
@@ -59,7 +59,7 @@ async def test_by_class_and_subclass() -> None:
         calls.append(name)
 
     for event_class in (Event, RowsEvent, WriteRowsEvent, XidEvent, QueryEvent):
-        handlers.add(event_class, None, partial(append, event_class.__name__))
+        handlers.on(event_class)(partial(append, event_class.__name__))
     await handlers.call(rows("orders"))
     await handlers.call(XID)
     assert calls == ["Event", "RowsEvent", "WriteRowsEvent", "Event", "XidEvent"]
@@ -68,9 +68,9 @@ async def test_by_class_and_subclass() -> None:
 async def test_by_table() -> None:
     handlers = Handlers()
     calls: list[str] = []
-    handlers.add(RowsEvent, "shop.orders", lambda event: calls.append("one"))
-    handlers.add(RowsEvent, ["shop.o*", "shop.items"], lambda event: calls.append("some"))
-    handlers.add(WriteRowsEvent, "*", lambda event: calls.append("all"))
+    handlers.on(RowsEvent, "shop.orders")(lambda event: calls.append("one"))
+    handlers.on(RowsEvent, ["shop.o*", "shop.items"])(lambda event: calls.append("some"))
+    handlers.on(WriteRowsEvent, "*")(lambda event: calls.append("all"))
     for event in (rows("orders"), rows("items"), rows("log"), rows("orders", DeleteRowsEvent)):
         await handlers.call(event)
         calls.append("|")
@@ -81,7 +81,7 @@ async def test_a_handler_added_later_is_called_from_then_on() -> None:
     handlers = Handlers()
     calls: list[Event] = []
     await handlers.call(XID)
-    handlers.add(XidEvent, None, calls.append)
+    handlers.on(XidEvent)(calls.append)
     await handlers.call(XID)
     assert calls == [XID]
 
@@ -93,8 +93,8 @@ async def test_an_exception_ends_the_round() -> None:
     def fail(event: Event) -> None:
         raise LookupError("of the handler")
 
-    handlers.add(Event, None, fail)
-    handlers.add(Event, None, calls.append)
+    handlers.on(Event)(fail)
+    handlers.on(Event)(calls.append)
     with pytest.raises(LookupError, match="of the handler"):
         await handlers.call(XID)
     assert calls == []
@@ -103,19 +103,19 @@ async def test_an_exception_ends_the_round() -> None:
 @pytest.mark.parametrize("event_class", [int, "WriteRowsEvent", None])
 def test_what_is_no_event_class(event_class: object) -> None:
     with pytest.raises(ConfigurationError, match="event class"):
-        Handlers().add(event_class, None, print)  # type: ignore[arg-type]
+        Handlers().on(event_class)(print)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("event_class", [Event, XidEvent, QueryEvent])
 def test_a_table_for_events_without_one(event_class: type[Event]) -> None:
     with pytest.raises(ConfigurationError, match="table="):
-        Handlers().add(event_class, "shop.orders", print)
+        Handlers().on(event_class, "shop.orders")(print)
 
 
 def test_a_bad_table() -> None:
-    Handlers().add(TableMapEvent, "shop.orders", print)
+    Handlers().on(TableMapEvent, "shop.orders")(print)
     with pytest.raises(ConfigurationError, match="table: "):
-        Handlers().add(RowsEvent, "orders", print)
+        Handlers().on(RowsEvent, "orders")(print)
 
 
 @pytest.mark.parametrize("event_class", [QueryEvent, RowsEvent, DeleteRowsEvent])
@@ -124,7 +124,7 @@ def test_a_handler_of_another_event_is_refused(event_class: type[Event]) -> None
         raise AssertionError
 
     with pytest.raises(ConfigurationError, match=r"inserted takes WriteRowsEvent, but is registered for"):
-        Handlers().add(event_class, None, inserted)  # type: ignore[arg-type]
+        Handlers().on(event_class)(inserted)  # type: ignore[arg-type]
 
 
 def test_handlers_that_take_more_than_their_event() -> None:
@@ -137,9 +137,9 @@ def test_handlers_that_take_more_than_their_event() -> None:
         raise AssertionError
 
     for handler in (of_two, of_all, print, lambda event: None):
-        handlers.add(WriteRowsEvent, None, handler)
+        handlers.on(WriteRowsEvent)(handler)
     with pytest.raises(ConfigurationError, match=r"of_two takes WriteRowsEvent \| DeleteRowsEvent"):
-        handlers.add(QueryEvent, None, of_two)  # type: ignore[arg-type]
+        handlers.on(QueryEvent)(of_two)  # type: ignore[arg-type]
 
 
 def test_a_handler_of_no_event_or_of_two_is_refused() -> None:
@@ -151,4 +151,4 @@ def test_a_handler_of_no_event_or_of_two_is_refused() -> None:
 
     for handler in (none, two):
         with pytest.raises(ConfigurationError, match="is called with one event"):
-            Handlers().add(QueryEvent, None, handler)  # type: ignore[arg-type]
+            Handlers().on(QueryEvent)(handler)  # type: ignore[arg-type]

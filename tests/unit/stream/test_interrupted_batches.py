@@ -131,7 +131,8 @@ async def test_a_slow_consumer_holds_one_chunk_of_a_log_at_most() -> None:
 
 def held_bytes(stream: replica.BinlogStream) -> int:
     """The bytes of the log that a stream has received and whose events are not all handed out."""
-    assert stream._dump is not None
-    session = stream._dump.session
+    delivery = stream._deliveries.current
+    assert delivery is not None
+    session = delivery.dump.session
     received = session._transport._receiver._size + session._connection._frames.buffered
-    return received + sum(map(len, stream._delivery._raws))
+    return received + sum(map(len, delivery._raws))
