@@ -23,7 +23,7 @@ def follow(replica: Server, source: Server) -> None:
 
 def switch(replica: Server, source: Server) -> None:
     """Let a replica go on with another source, from where it is."""
-    address, user, password = _address(source), source.replica_user, source.replica_password
+    address, user, password = address_of(source), source.replica_user, source.replica_password
     if replica.family == "mysql":
         replica.query("STOP REPLICA")
         replica.query(
@@ -61,7 +61,7 @@ def promote(replica: Server) -> None:
         replica.query(statement)
 
 
-def _address(server: Server) -> str:
+def address_of(server: Server) -> str:
     """Where other containers reach it."""
     container = server.container.get_wrapped_container()
     container.reload()

@@ -391,8 +391,10 @@ def _prepare(name: str, container: DockerContainer, port: int) -> Server:
         row = cursor.fetchone()
         assert row is not None
         text, server_id = row
+        # A node of Galera has the users of the others. MySQL 5.6 does not know IF NOT EXISTS here.
+        create = "CREATE USER IF NOT EXISTS" if family_of(name) == "mariadb" else "CREATE USER"
+        cursor.execute(f"{create} '{REPLICA_USER}'@'%' IDENTIFIED BY '{REPLICA_PASSWORD}'")
         # MariaDB takes REPLICATION CLIENT for its BINLOG MONITOR.
-        cursor.execute(f"CREATE USER '{REPLICA_USER}'@'%' IDENTIFIED BY '{REPLICA_PASSWORD}'")
         cursor.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO '{REPLICA_USER}'@'%'")
     numbers = re.match(r"[\d.]+", text)
     assert numbers is not None, text
@@ -404,7 +406,8 @@ def _first_connection(name: str, container: DockerContainer, port: int) -> pymys
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            return _connect(port)
+            # A node of Galera that is not ready yet takes connections, and no statement.
+            return _connect(port, init_command="SELECT 1")
         except pymysql.err.OperationalError as error:
             wrapped = container.get_wrapped_container()
             wrapped.reload()

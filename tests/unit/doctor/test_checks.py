@@ -158,6 +158,15 @@ def test_settings_outlive_a_restart(is_mariadb: bool, version: tuple[int, ...], 
     assert [(remedy.where, remedy.text) for remedy in finding.remedies] == typed
 
 
+def test_nodes_of_galera_that_count_by_themselves() -> None:
+    given = {"is_mariadb": True, "version": (11, 8, 9)}
+    off = only(check_gtids, **given, variables={"wsrep_on": "ON", "wsrep_gtid_mode": "OFF"})
+    assert (off.check, off.state) == ("wsrep_gtid_mode", "warning")
+    assert [remedy.where for remedy in off.remedies] == ["option file"] * 4
+    for variables in ({"wsrep_on": "ON", "wsrep_gtid_mode": "ON"}, {"wsrep_on": "OFF", "wsrep_gtid_mode": "OFF"}):
+        assert only(check_gtids, **given, variables=variables).state == "ok"
+
+
 @pytest.mark.parametrize(
     ("mode", "steps"),
     [

@@ -1,0 +1,53 @@
+"""A stream from a cluster of Galera: nodes whose GTIDs agree, and what the doctor says where they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import replica
+from tests.faults.topology import address_of
+from tests.server.support.doctor_findings import findings_of
+from tests.server.support.streams import SECONDS, take_rows
+from tests.support.servers import Server
+
+NODE = (
+    "--wsrep-on=ON",
+    "--wsrep-provider=/usr/lib/galera/libgalera_smm.so",
+    "--innodb-autoinc-lock-mode=2",
+    "--log-slave-updates=ON",
+)
+ONE_COUNT = ("--wsrep-gtid-mode=ON", "--wsrep-gtid-domain-id=10", "--server-id=100")
+
+
+async def test_a_stream_goes_on_at_another_node(extra_server: Callable[..., Server]) -> None:
+    """Each node counts with the others what all of them log, and what it alone logs in a domain of its own."""
+    first = node(extra_server, 1, "")
+    second = node(extra_server, 2, address_of(first))
+    first.query("CREATE SCHEMA d")
+    first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    first.query("CREATE TABLE d.local (id INT) ENGINE=Aria")
+    dsn = f"mysql://{first.replica_user}:{first.replica_password}@127.0.0.1:{first.port},127.0.0.1:{second.port}"
+    policy = replica.ReconnectPolicy(initial=0.05, maximum=0.5)
+    async with replica.connect(dsn, tables="d.t", tls="disabled", reconnect=policy, heartbeat=0.5) as stream:
+        for number in range(10):
+            first.query(f"INSERT INTO d.local VALUES ({number})")
+            (first, second)[number % 2].query(f"INSERT INTO d.t VALUES ({number})")
+        assert sorted(await take_rows(stream, 10)) == [(number,) for number in range(10)]
+        first.container.get_wrapped_container().stop()
+        for number in range(10, 20):
+            second.query(f"INSERT INTO d.t VALUES ({number})")
+        assert await take_rows(stream, 10) == [(number,) for number in range(10, 20)]
+        assert stream.checkpoint.server_id == 100
+
+
+async def test_nodes_that_count_by_themselves(extra_server: Callable[..., Server]) -> None:
+    server = extra_server("mariadb:11.8", *NODE, "--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster")
+    finding = (await findings_of(server))["wsrep_gtid_mode"]
+    assert finding.state == "warning"
+    assert "each node of the cluster counts its transactions itself" in finding.message
+
+
+def node(extra_server: Callable[..., Server], number: int, others: str) -> Server:
+    new = () if others else ("--wsrep-new-cluster",)
+    address = f"--wsrep-cluster-address=gcomm://{others}"
+    return extra_server("mariadb:11.8", *NODE, *ONE_COUNT, f"--gtid-domain-id={number}", address, *new)
