@@ -5,6 +5,7 @@ A GTID set alone does not tell: the consumer would go on with the transactions b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import replica as library
-from protocol.errors import SourceChangedError
+from protocol.errors import ServerError, SourceChangedError
 from replica.config.options import Options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
@@ -159,6 +160,50 @@ async def test_the_new_log_has_a_transaction_at_the_place(
             SourceChangedError, match=r"is not the one that was read up to .*copy the data again"
         ):
             await ids_behind(server, store)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("mysql:9.7", GTIDS),
+        ("mariadb:11.8", ()),
+        ("mariadb:10.11", ()),
+        ("mysql:5.6", (*GTIDS, "--log-slave-updates")),
+    ],
+)
+async def test_under_a_running_stream(
+    name: str, arguments: tuple[str, ...], extra_server: Callable[..., Server]
+) -> None:
+    """The dump ends, or is silent, and the next one would leave out the transactions with known GTIDs."""
+    server = extra_server(name, *arguments)
+    reset_server(server)
+    fill(server, 0, 5)
+    seen: list[int] = []
+
+    async def consume() -> None:
+        async with library.connect(server.dsn(), tls="disabled", start="now", heartbeat=1) as stream:
+            async for event in stream:
+                if isinstance(event, library.WriteRowsEvent):
+                    seen.extend(number for number, *_ in event.rows if isinstance(number, int))
+
+    async with asyncio.timeout(WAIT):
+        consuming = asyncio.create_task(consume())
+        while not seen:
+            # The stream begins at some time.
+            await asyncio.to_thread(fill, server, 5 + len(server.query("SELECT id FROM w.t")), 1)
+            await asyncio.sleep(0.2)
+        known = len(seen)
+        # The time in a format description has seconds.
+        await asyncio.sleep(1.1)
+        await asyncio.to_thread(reset, server)
+        await asyncio.to_thread(fill, server, 100, 30)
+        # MySQL 5.6 has nothing to send from the file that is gone, and says so with heartbeats.
+        await asyncio.to_thread(container.kill_dumps, server)
+        # MySQL 9.7 tells the dump that it cannot read the log.
+        with pytest.raises((SourceChangedError, ServerError), match=r"is not the one that was read|1236"):
+            await consuming
+    assert len(seen) <= known + 1
+    assert max(seen) < 100
 
 
 async def test_mysqls_heartbeats_may_stand_within_a_known_transaction(
