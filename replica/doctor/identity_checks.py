@@ -14,7 +14,9 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
     """GTIDs, with which a stream finds its position on another server of the topology."""
     name = "gtid_mode"
     if facts.is_mariadb:
-        yield _galera_gtids(facts) if _numbers_alone(facts) else Finding(name, "ok", "MariaDB always has GTIDs")
+        yield (
+            _galera_gtids(facts) if _numbers_alone(facts) else Finding(name, "ok", "MariaDB always has GTIDs")
+        )
         return
     mode = (facts.variable("gtid_mode") or "OFF").upper()
     if facts.source.has_gtids:
@@ -59,8 +61,8 @@ def _galera_gtids(facts: Facts) -> Finding:
         "wsrep_gtid_mode",
         "warning",
         "wsrep_gtid_mode is OFF: each node of the cluster counts its transactions itself, and a GTID names others on "
-        "another node once only one of them has logged something, such as a write to a MyISAM table: after a failover "
-        "rows are then missing or come twice",
+        "another node once only one of them has logged something, such as a write to a MyISAM table: after a "
+        "failover rows are then missing or come twice",
         option_file(
             "wsrep_gtid_mode = ON  # on all nodes, with the same wsrep_gtid_domain_id and the same server_id",
             "wsrep_gtid_domain_id = 1",

@@ -163,7 +163,10 @@ def test_nodes_of_galera_that_count_by_themselves() -> None:
     off = only(check_gtids, **given, variables={"wsrep_on": "ON", "wsrep_gtid_mode": "OFF"})
     assert (off.check, off.state) == ("wsrep_gtid_mode", "warning")
     assert [remedy.where for remedy in off.remedies] == ["option file"] * 4
-    for variables in ({"wsrep_on": "ON", "wsrep_gtid_mode": "ON"}, {"wsrep_on": "OFF", "wsrep_gtid_mode": "OFF"}):
+    for variables in (
+        {"wsrep_on": "ON", "wsrep_gtid_mode": "ON"},
+        {"wsrep_on": "OFF", "wsrep_gtid_mode": "OFF"},
+    ):
         assert only(check_gtids, **given, variables=variables).state == "ok"
 
 
