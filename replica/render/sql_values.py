@@ -257,7 +257,8 @@ def _json_member(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
-        return f"X'{value.hex().upper()}'"
+        # Without _binary MySQL 5.7 takes it for a BIT.
+        return f"_binary X'{value.hex().upper()}'"
     typed = _JSON_TYPED.get(type(value))
     return value_literal(value) if typed is None else typed(value)
 

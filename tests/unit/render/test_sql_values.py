@@ -108,7 +108,7 @@ DOCUMENTS: list[tuple[Any, str]] = [
         "CAST('838:59:59' AS TIME(6)))",
     ),
     (timedelta(days=1), "CAST(CAST(ELT(1 /*!90700 + 1 */, '32:00:00', '24:00:00') AS TIME(6)) AS JSON)"),
-    ([[JsonOpaque(b"\xff", 252)]], "JSON_ARRAY(JSON_ARRAY(X'FF'))"),
+    ([[JsonOpaque(b"\xff", 252)]], "JSON_ARRAY(JSON_ARRAY(_binary X'FF'))"),
 ]
 
 
