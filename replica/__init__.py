@@ -419,7 +419,8 @@ def connect(
         tables, exclude_tables: patterns such as ``"shop.*"`` (a list, or one text with commas). They filter rows
             events and table maps only.
         events: the event classes to yield; default all.
-        columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
+        columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables. A schema with a dot
+            is in backticks, here and in ``snapshot_where``.
         row_values: False skips decoding the values, to count rows only: ``rows`` then has an empty tuple for each row
             (updates: a pair of them). Column names are not looked up.
     How:

@@ -36,7 +36,7 @@ from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import CellTable
 from ..rows.compiler import RowCompiler, RowReader
 from ..rows.description import ColumnDescription, describe_table
-from ..rows.table import Table
+from ..rows.table import Table, table_text
 from ..wire import HeaderFields, Reader, unpack_event_header, unpack_u32_pair
 from .checksum import (
     CRC32_ALGORITHM,
@@ -436,7 +436,8 @@ class EventDecoder:
 
     def _show(self, mapped: MappedTable) -> None:
         """Apply ``columns`` to the table, once the column names are known."""
-        shown = map_table(mapped.logged, self._columns.get(str(mapped.logged)))
+        name = table_text(mapped.logged.schema, mapped.logged.name)
+        shown = map_table(mapped.logged, self._columns.get(name))
         mapped.table, mapped.selected = shown.table, shown.selected
 
     def _rows(self, header: HeaderFields, file: str, position: int, raw: bytes, end: int) -> RowsEvent | None:

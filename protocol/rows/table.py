@@ -16,6 +16,13 @@ from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Col
 _T = TypeVar("_T")
 
 
+def table_text(schema: str, table: str) -> str:
+    """``schema.table``; a schema with a dot is in backticks. No two tables have the same text."""
+    if "." in schema or schema.startswith("`"):
+        schema = f"`{schema.replace('`', '``')}`"
+    return f"{schema}.{table}"
+
+
 @record(slots=True, frozen=True)
 class Table:
     """A table as a TABLE_MAP event describes it: ``name`` in ``schema``.

@@ -16,7 +16,7 @@ from ..schemas.table_shapes import read_shapes
 from ..source.hidden_from_user import DENIED
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
-from ..sql.quoting import first_names, identifier
+from ..sql.quoting import first_names, identifier, table_text
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of
@@ -93,7 +93,7 @@ async def check_found(
             raise ConfigurationError(
                 f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
             )
-    names = {".".join(table) for table in found}
+    names = {table_text(*table) for table in found}
     for table in conditions:
         if table not in names:
             raise ConfigurationError(
@@ -110,7 +110,7 @@ async def check_conditions(
 ) -> None:
     """Raise ``ConfigurationError`` for a condition of ``snapshot_where`` that the source refuses."""
     for schema, name in tables:
-        condition = conditions.get(f"{schema}.{name}")
+        condition = conditions.get(table_text(schema, name))
         # Alone, too: one that ends the brackets would select rows of other chunks.
         for text in () if condition is None else (f"({condition})", condition):
             try:
@@ -146,9 +146,9 @@ async def read_plans(
     return {
         name: ReadPlan(
             *name,
-            _with_columns(str(name), shape, options.columns.get(str(name))),
+            _with_columns(str(name), shape, options.columns.get(table_text(*name))),
             is_mariadb=source.is_mariadb,
-            where=options.snapshot_where.get(str(name), ""),
+            where=options.snapshot_where.get(table_text(*name), ""),
             suffix=suffix,
         )
         for name, shape in shapes.items()

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from protocol.rows.table import table_text as table_text
+
 #: So many tables are named in a message.
 _NAMED: Final = 5
 
@@ -25,11 +27,6 @@ def quoted(text: str, mark: str) -> str:
 def identifier(name: str) -> str:
     """A name in backticks."""
     return quoted(name, "`")
-
-
-def table_text(schema: str, table: str) -> str:
-    """``schema.table``; a schema with a dot is in backticks. No two tables have the same text."""
-    return f"{identifier(schema) if '.' in schema or schema.startswith('`') else schema}.{table}"
 
 
 def split_text(text: str) -> tuple[str, str]:

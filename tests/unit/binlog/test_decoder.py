@@ -274,6 +274,16 @@ class TestTables:
         assert isinstance(rows, WriteRowsEvent)
         assert rows.rows == [(6,)]
 
+    def test_columns_of_tables_whose_names_have_dots(self) -> None:
+        """A schema with a dot is in backticks: no two tables have one text."""
+        names = [ColumnDescription(name, "int", "int") for name in "ab"]
+        for key, found in (("w.a.t", ("b",)), ("`w.a`.t", ("a", "b"))):
+            made = decoder(columns={key: ["b"]})
+            made.decode(int_table_map(7, columns=2, schema="w", name="a.t"))
+            made.decode(int_table_map(8, columns=2, schema="w.a"))
+            assert made.describe(7, names).column_names == found
+            assert made.describe(8, names).column_names == (("a", "b") if found == ("b",) else ("b",))
+
     def test_columns_that_are_not_there(self) -> None:
         made = decoder(columns={"s.t": ["nope"]})
         made.decode(int_table_map())
