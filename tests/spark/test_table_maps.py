@@ -21,7 +21,7 @@ def planned(options: dict[str, str]) -> int:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(arrow_schema(parse_options(options)))
-    source = BinlogDataSource(options | {"spoolDir": "/nowhere"})
+    source = BinlogDataSource(options)
     return len(source.reader(schema).partitions())
 
 
