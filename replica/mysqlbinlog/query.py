@@ -46,6 +46,7 @@ _LATER_MARIADB_FLAGS2: _FlagVariables = (
     _INSERT_HISTORY,
 )
 _LATER_MARIADB = (10, 6, 10)
+_INSERT_HISTORY_SINCE = (10, 11)
 # SQL modes that MySQL 8.0.5 removed; later servers refuse them.
 _REMOVED_SQL_MODES = 0x1003FF00
 
@@ -67,10 +68,14 @@ def is_transaction_frame(sql: str) -> bool:
 
 
 class Session:
-    """Keeps the settings printed last, and yields those that the next statement changes."""
+    """Keeps the settings printed last, and yields those that the next statement changes.
 
-    def __init__(self, flavor: Flavor) -> None:
+    ``is_run``: a server of the log's version runs them; the tool prints some that older ones do not know.
+    """
+
+    def __init__(self, flavor: Flavor, *, is_run: bool = False) -> None:
         self.flavor: Flavor = flavor
+        self._is_run = is_run
         self._flag_variables = _FLAGS2 if flavor == "mysql" else _MARIADB_FLAGS2
         self._schema = ""
         self._thread_id: int | None = None
@@ -81,8 +86,11 @@ class Session:
     def follow(self, server_version: str) -> None:
         """Note the server's version, which decides which settings exist."""
         if is_mariadb_version(server_version) and self.flavor == "mariadb":
-            is_later = version_numbers(server_version) >= _LATER_MARIADB
-            self._flag_variables = _LATER_MARIADB_FLAGS2 if is_later else _MARIADB_FLAGS2
+            version = version_numbers(server_version)
+            variables = _LATER_MARIADB_FLAGS2 if version >= _LATER_MARIADB else _MARIADB_FLAGS2
+            if self._is_run and version < _INSERT_HISTORY_SINCE:
+                variables = variables[:-1]
+            self._flag_variables = variables
 
     def statements(self, event: QueryEvent) -> Iterator[bytes]:
         """The SET and use statements to run before the event's statement, each with delimiter and newline."""

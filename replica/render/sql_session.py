@@ -80,7 +80,7 @@ class SqlSession:
     def statement(self, event: QueryEvent, sql: str) -> Iterator[bytes]:
         """A statement of the log in its own bytes, after the settings that it was logged with."""
         if self._statements is None:
-            self._statements = Session(self._flavor)
+            self._statements = Session(self._flavor, is_run=True)
             self._statements.follow(self._server_version)
         self._timestamp = event.header.timestamp
         for line in self._statements.statements(event):

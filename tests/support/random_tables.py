@@ -274,15 +274,23 @@ def _written(columns: Sequence[RandomColumn]) -> list[RandomColumn]:
 def _written_by_server(table: RandomTable, operation: str, dialect: Dialect) -> list[str]:
     """Columns that a statement writes without naming them."""
     generated = [column for column in table.columns if column.is_generated]
+    # No update changes the id, which generated columns depend on.
+    touched = _touched(table, dialect) if operation != "insert" else []
     if not dialect.mysql:
-        return [column.name for column in generated if column.definition.endswith("STORED")]
-    if operation == "insert":
-        return [column.name for column in generated]
-    # No update changes the id, which generated columns depend on. In 5.6 the first TIMESTAMP column has the time of
-    # the last change if it is NOT NULL (promote_first_timestamp_column).
-    timestamps = [column for column in table.columns if column.kind.sql.startswith("TIMESTAMP")]
-    is_touched = not dialect.modern and timestamps and not timestamps[0].is_nullable
-    return [timestamps[0].name] if is_touched else []
+        return [column.name for column in generated if column.definition.endswith("STORED")] + touched
+    return touched if operation != "insert" else [column.name for column in generated]
+
+
+def _touched(table: RandomTable, dialect: Dialect) -> list[str]:
+    """The first TIMESTAMP column if it is NOT NULL: it has the time of the last change.
+
+    See promote_first_timestamp_column. Not with explicit_defaults_for_timestamp, the default from MySQL 8.0 and
+    MariaDB 10.10 on.
+    """
+    if dialect.version >= ((8,) if dialect.mysql else (10, 10)):
+        return []
+    first = [column for column in table.columns if column.kind.sql.startswith("TIMESTAMP")][:1]
+    return [column.name for column in first if not column.is_nullable]
 
 
 def _value(rng: random.Random, column: RandomColumn) -> str:

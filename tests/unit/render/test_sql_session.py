@@ -61,3 +61,15 @@ def test_mariadbs_collations_of_character_sets_are_set() -> None:
     # The rows that follow run with the usual settings, and the next statement with its own again.
     session.rows()
     assert setting in b"".join(session.statement(event, event.sql)).splitlines()
+
+
+def test_a_server_is_given_no_settings_that_it_does_not_know() -> None:
+    """mariadb-binlog sets ``system_versioning_insert_history`` (10.11) for logs of any version."""
+    for version, is_known in (("10.6.23-MariaDB-log", False), ("10.11.18-MariaDB", True)):
+        session = SqlSession()
+        session.follow("mariadb", version)
+        event = query("DROP TABLE t")
+        event.status_variables = b"\0" + struct.pack("<I", 0)
+        text = b"".join(session.statement(event, event.sql))
+        assert (b"system_versioning_insert_history" in text) == is_known
+        assert b"@@session.check_constraint_checks=1" in text
