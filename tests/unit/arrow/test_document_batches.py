@@ -70,7 +70,10 @@ def _laid_out(documents: Sequence[bytes]) -> tuple[RowBuffer, Any, Any]:
     return RowBuffer(documents), ends - np.array([len(data) for data in documents]), ends
 
 
-@pytest.mark.parametrize("number", range(30))
+NUMBERS = [pytest.param(number, marks=[] if number < 2 else [pytest.mark.thorough]) for number in range(30)]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_documents_of_one_form_are_the_texts_of_each_alone(number: int, seed: int) -> None:
     rng = random.Random(f"{seed} {number}")
     form = random_form(rng)
@@ -81,7 +84,7 @@ def test_documents_of_one_form_are_the_texts_of_each_alone(number: int, seed: in
     check(documents, f"seed {seed}, number {number}")
 
 
-@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_damaged_documents_among_others(number: int, seed: int) -> None:
     """Bytes changed anywhere: whatever a document says then, or that it says nothing, alone and among others."""
     rng = random.Random(f"damaged {seed} {number}")

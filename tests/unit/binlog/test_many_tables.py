@@ -160,6 +160,7 @@ def labels(number: int) -> dict[int, bytes]:
     return {6: encoder.label_lists([[b"label %d of %d" % (index, number) for index in range(50)]])}
 
 
+@pytest.mark.thorough
 def test_label_sets_are_kept_within_a_limit() -> None:
     """20,000 tables with an ENUM each took 216 MB; here 6,000 and the limits of a tenth."""
     decoder = started()

@@ -45,6 +45,7 @@ async def test_the_oldest_pending_login_of_a_host_makes_room(files: Path) -> Non
         await until(lambda: len(server._connections) <= 2)
 
 
+@pytest.mark.thorough
 async def test_failed_logins_are_slowed_down(files: Path) -> None:
     """The greeting of a host that guesses passwords waits; another host's does not."""
     async with serving(files) as server:
