@@ -12,7 +12,6 @@ declare -A suites=(
 )
 declare -A suffixes=([mysql:8.0]=-8.0 [mysql:5.7]=-5.7)
 order=(mysql:9.7 mariadb:11.8 mariadb:10.11 mysql:5.6)
-ubuntu_mirror=http://archive.ubuntu.com/ubuntu
 
 # Downloads outlive a failed build, so that the next one goes on from there.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mysql-replica-images
@@ -39,21 +38,19 @@ get_ubuntu_keys() {  # what Ubuntu's archive signs with, from Debian's package
 }
 
 make_base() {  # SUITE -> image mysql-replica-base:SUITE
-    local suite=$1 root=$work/root-$1 mirror options=() script=()
+    local suite=$1 root=$work/root-$1 mirror="" script="" options=()
     exists "mysql-replica-base:$suite" && return
     if is_ubuntu "$suite"; then
-        mirror=$ubuntu_mirror
         options=(--components=main,universe --keyring="$ubuntu_keys")
-        script=(/usr/share/debootstrap/scripts/jammy)  # that of any release does; new ones have none in old Debians
+        # It names Ubuntu's mirror, and does for any release; an old debootstrap has none for new ones.
+        script=/usr/share/debootstrap/scripts/jammy
     else
         mirror=$(apt_mirror)
     fi
     mkdir -p "$cache/$suite"
-    debootstrap --variant=minbase --cache-dir="$cache/$suite" "${options[@]}" "$suite" "$root" \
-        ${mirror:+"$mirror"} "${script[@]}"
-    if is_ubuntu "$suite"; then
-        printf 'deb %s %s main universe\n' "$mirror" "$suite" "$mirror" "$suite-updates" >"$root/etc/apt/sources.list"
-    fi
+    debootstrap --variant=minbase --cache-dir="$cache/$suite" "${options[@]}" "$suite" "$root" "$mirror" \
+        ${script:+"$script"}
+    ! is_ubuntu "$suite" || sed -i "p; s/ $suite / $suite-updates /" "$root/etc/apt/sources.list"
     rm -rf "$root"/var/cache/apt/archives/*.deb
     tar -C "$root" -c . | docker import - "mysql-replica-base:$suite"
     rm -rf "$root"
