@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 import replica
 from tests.faults.topology import address_of
 from tests.server.support.doctor_findings import findings_of
@@ -19,6 +21,7 @@ NODE = (
 ONE_COUNT = ("--wsrep-gtid-mode=ON", "--wsrep-gtid-domain-id=10", "--server-id=100")
 
 
+@pytest.mark.long
 async def test_a_stream_goes_on_at_another_node(extra_server: Callable[..., Server]) -> None:
     """Each node counts with the others what all of them log, and what it alone logs in a domain of its own."""
     first = node(extra_server, 1, "")
