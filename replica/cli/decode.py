@@ -109,8 +109,8 @@ def _run(options: Namespace, console: Console) -> int:
         )
         if isinstance(renderer, SqlRenderer):
             log.name_by_statements()
-            if not schema.generated:
-                renderer.use_generated(*log.generated_columns)
+            if log.shapes is not None and not schema.generated:
+                renderer.use_generated(log.shapes.generated, log.shapes.versioned)
         # No progress line on a terminal that shows the output itself.
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:

@@ -8,15 +8,28 @@ from .finding import Finding, option_file, sql, stream_option
 from .settings import set_variable
 
 _GTID_MODES: Final = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+# Each node counts what it logs, and not all of it is in the logs of the others: MyISAM and Aria, say. With writes to
+# an Aria table beside those to InnoDB, 2,190 of 7,980 GTIDs of one node of three were unknown to the next (11.8.9).
+_GALERA_GTIDS: Final = Finding(
+    "wsrep_gtid_mode",
+    "warning",
+    "wsrep_gtid_mode is OFF: each node of the cluster counts its transactions itself, and a GTID names others on "
+    "another node once only one of them has logged something, such as a write to a MyISAM table: after a failover "
+    "rows are then missing or come twice",
+    option_file(
+        "wsrep_gtid_mode = ON  # on all nodes, with the same wsrep_gtid_domain_id and the same server_id",
+        "wsrep_gtid_domain_id = 1",
+        "gtid_domain_id = 2  # another one on each node",
+        "log_slave_updates = ON",
+    ),
+)
 
 
 def check_gtids(facts: Facts) -> Iterator[Finding]:
     """GTIDs, with which a stream finds its position on another server of the topology."""
     name = "gtid_mode"
     if facts.is_mariadb:
-        yield (
-            _galera_gtids(facts) if _numbers_alone(facts) else Finding(name, "ok", "MariaDB always has GTIDs")
-        )
+        yield _GALERA_GTIDS if _numbers_alone(facts) else Finding(name, "ok", "MariaDB always has GTIDs")
         return
     mode = (facts.variable("gtid_mode") or "OFF").upper()
     if facts.source.has_gtids:
@@ -49,27 +62,6 @@ def check_gtids(facts: Facts) -> Iterator[Finding]:
 
 def _numbers_alone(facts: Facts) -> bool:
     return (facts.variable("wsrep_on"), facts.variable("wsrep_gtid_mode")) == ("ON", "OFF")
-
-
-def _galera_gtids(facts: Facts) -> Finding:
-    """Each node counts what it logs, and not all of it is in the logs of the others: MyISAM and Aria, say.
-
-    With writes to an Aria table beside those to InnoDB, 2,190 of 7,980 GTIDs of one node of three were unknown to the
-    next (11.8.9).
-    """
-    return Finding(
-        "wsrep_gtid_mode",
-        "warning",
-        "wsrep_gtid_mode is OFF: each node of the cluster counts its transactions itself, and a GTID names others on "
-        "another node once only one of them has logged something, such as a write to a MyISAM table: after a "
-        "failover rows are then missing or come twice",
-        option_file(
-            "wsrep_gtid_mode = ON  # on all nodes, with the same wsrep_gtid_domain_id and the same server_id",
-            "wsrep_gtid_domain_id = 1",
-            f"gtid_domain_id = {2 + (facts.source.server_id or 0) % 1000}  # another one on each node",
-            "log_slave_updates = ON",
-        ),
-    )
 
 
 def check_source_id(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ This is the public interface; ``log_events`` does the reading. No connection to 
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -165,9 +165,9 @@ class BinlogFile:
             self._events.shapes.learns_all = True
 
     @property
-    def generated_columns(self) -> tuple[Mapping[str, Collection[str]], Collection[str]]:
-        """Of tables that a schema history has named so far: generated columns, and which are system-versioned."""
-        return ({}, ()) if (shapes := self._events.shapes) is None else (shapes.generated, shapes.versioned)
+    def shapes(self) -> "LogShapes | None":
+        """What statements of the log tell of tables, more as it is read; None without a schema history."""
+        return self._events.shapes
 
     def go_on_with(self, section: LogFile) -> Iterator[Event]:
         """Read another section of the log, with what the decoder knows of tables."""

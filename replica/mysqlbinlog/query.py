@@ -89,7 +89,7 @@ class Session:
             version = version_numbers(server_version)
             variables = _LATER_MARIADB_FLAGS2 if version >= _LATER_MARIADB else _MARIADB_FLAGS2
             if self._is_run and version < _INSERT_HISTORY_SINCE:
-                variables = variables[:-1]
+                variables = tuple(one for one in variables if one is not _INSERT_HISTORY)
             self._flag_variables = variables
 
     def statements(self, event: QueryEvent) -> Iterator[bytes]:

@@ -209,7 +209,7 @@ _LONGEST_TIME: Final = timedelta(hours=839)
 def _json_time_literal(value: timedelta) -> str:
     """The TIME that a document then holds.
 
-    Servers before MySQL 9 put the days of a TIME where a document has its hours above 31: of 838:59:59, which is
+    Servers up to MySQL 8.4 put the days of a TIME where a document has its hours above 31: of 838:59:59, which is
     34 days and 22 hours, their documents have 630:59:59 (5.7.42, 8.0.46, 8.4.10; 9.7.4 stores it as it is).
     """
     literal = f"'{time_text(value)}'"

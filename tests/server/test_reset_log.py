@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ def read_to_end(server: Server, folder: Path, start: Offset | None = None) -> Of
     return offset
 
 
+async def ids_behind(server: Server, store: library.FileCheckpointStore) -> list[int]:
+    found: list[Any] = []
+    async with library.connect(
+        server.dsn(), tls="disabled", start="earliest", stop="now", checkpoints=store
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, library.WriteRowsEvent):
+                found += [row[0] for row in event.rows]
+    return found
+
+
 @pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8", "mariadb:10.11", "mysql:5.6"])
 async def test_a_stream_from_its_checkpoint(
     name: str, extra_server: Callable[..., Server], tmp_path: Path
@@ -71,16 +83,7 @@ async def test_a_stream_from_its_checkpoint(
     reset_server(server)
     fill(server, 0, 5)
 
-    async def ids() -> list[int]:
-        found: list[Any] = []
-        async with library.connect(
-            server.dsn(), tls="disabled", start="earliest", stop="now", checkpoints=store
-        ) as stream:
-            async for event in stream:
-                if isinstance(event, library.WriteRowsEvent):
-                    found += [row[0] for row in event.rows]
-        return found
-
+    ids = partial(ids_behind, server, store)
     assert await ids() == [0, 1, 2, 3, 4]
     # Going on is right, also in the next file, and after the first one was purged.
     fill(server, 5, 1)
@@ -101,17 +104,6 @@ async def test_a_stream_from_its_checkpoint(
     fill(server, 10, 50, "longer")
     with pytest.raises(SourceChangedError, match="is not the one"):
         await ids()
-
-
-async def ids_behind(server: Server, store: library.FileCheckpointStore) -> list[int]:
-    found: list[Any] = []
-    async with library.connect(
-        server.dsn(), tls="disabled", start="earliest", stop="now", checkpoints=store
-    ) as stream:
-        async for event in stream:
-            if isinstance(event, library.WriteRowsEvent):
-                found += [row[0] for row in event.rows]
-    return found
 
 
 @pytest.mark.parametrize(

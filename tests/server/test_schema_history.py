@@ -116,6 +116,17 @@ def names(shape: object) -> list[str] | None:
     return [column.name for column in shape.columns] if isinstance(shape, replica.Shape) else None
 
 
+def drop_and_make(server: Server, schema: str) -> None:
+    """A row of a table, which then goes, and one of another table with its name."""
+    for sql in (
+        f"INSERT INTO {schema}.t VALUES (1, 1)",
+        f"DROP TABLE {schema}.t",
+        f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b VARCHAR(5))",
+        f"INSERT INTO {schema}.t VALUES (2, 'x')",
+    ):
+        server.query(sql)
+
+
 @pytest.mark.parametrize("start", ["snapshot", "position"])
 async def test_names_that_an_older_file_gives(
     server: Server, schema: str, start: str, monkeypatch: pytest.MonkeyPatch
@@ -125,13 +136,7 @@ async def test_names_that_an_older_file_gives(
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a INT)")
     for _ in range(3):
         server.query("FLUSH BINARY LOGS")
-    for sql in (
-        f"INSERT INTO {schema}.t VALUES (1, 1)",
-        f"DROP TABLE {schema}.t",
-        f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b VARCHAR(5))",
-        f"INSERT INTO {schema}.t VALUES (2, 'x')",
-    ):
-        server.query(sql)
+    drop_and_make(server, schema)
 
     async def busy(*_: object) -> None:
         """The source never has a moment without other statements, and its GTIDs are not exact."""
@@ -154,13 +159,7 @@ async def test_a_copy_beside_names_that_are_lost_is_told_how_to_begin(server: Se
     """A copy may begin with the current log file. If that has a DROP of a table that older files made, it cannot."""
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a INT)")
     begin_log(server)
-    for sql in (
-        f"INSERT INTO {schema}.t VALUES (1, 1)",
-        f"DROP TABLE {schema}.t",
-        f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b VARCHAR(5))",
-        f"INSERT INTO {schema}.t VALUES (2, 'x')",
-    ):
-        server.query(sql)
+    drop_and_make(server, schema)
     given: dict[str, Any] = {"tables": f"{schema}.*", "stop": "now"}
     async with replica.connect(server.dsn(), start="earliest", **given) as stream:
         with pytest.raises(SchemaMismatchError, match="FLUSH BINARY LOGS"):

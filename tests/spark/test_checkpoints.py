@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 
 from protocol.errors import CheckpointError, ReplicaError
 from replica.demo import DemoSource
-from replica.demo.source import USER
 from replica.spark.jobs import changelog, history, mirror, typed_changelog
 from replica.spark.jobs.checkpoints import check_place, note_append
 from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.pipeline import SCHEMA
 from replica.spark.jobs.spark_session import Pace, await_queries, state_of
+from tests.spark.support.demo_connection import connection_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +70,11 @@ def test_a_checkpoint_that_is_an_older_copy(
     target = tmp_path / "t"
     checkpoint = Path(state_of(str(target)).checkpoint)
     with DemoSource() as source:
-        host, _, port = source.address.rpartition(":")
-        options = {"host": host, "port": port, "user": USER, "password": source.password}
-        options |= {"includeTables": f"{SCHEMA}.*", "startingOffsets": "earliest", "maxRowsPerTrigger": "20"}
+        options = connection_to(source) | {
+            "includeTables": f"{SCHEMA}.*",
+            "startingOffsets": "earliest",
+            "maxRowsPerTrigger": "20",
+        }
         await_queries(job(spark, options, str(target), pace=Pace(once=True)))
         last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
         assert last > 1
@@ -86,15 +88,7 @@ def test_a_checkpoint_that_is_an_older_copy(
 def demo() -> Iterator[dict[str, str]]:
     """A live source, whose first table alone has changes in the later micro-batches of a query."""
     with DemoSource() as source:
-        host, _, port = source.address.rpartition(":")
-        yield {
-            "host": host,
-            "port": port,
-            "user": USER,
-            "password": source.password,
-            "startingOffsets": "earliest",
-            "maxRowsPerTrigger": "60",
-        }
+        yield connection_to(source) | {"startingOffsets": "earliest", "maxRowsPerTrigger": "60"}
 
 
 def run_to_end(spark: SparkSession, source: dict[str, str], target: Path) -> None:

@@ -15,7 +15,6 @@ pytest.importorskip("deltalake")
 import replica.spark
 from protocol.errors import ReplicaError, SchemaMismatchError
 from replica.demo import DemoSource
-from replica.demo.source import USER
 from replica.spark.jobs import job_state, keeper, mirror
 from replica.spark.jobs.job_state import JobState, TableState, Waiting
 from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
@@ -23,6 +22,7 @@ from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.leaves import MOST_BYTES
 from replica.spark.jobs.spark_session import await_queries
 from replica.spark.jobs.staging import Part
+from tests.spark.support.demo_connection import connection_to
 from tests.spark.support.kept_shop import CREATE, ONE, Kept
 from tests.spark.support.kept_tables import rows_of, run_once
 
@@ -33,14 +33,7 @@ SECONDS = 120
 
 
 def options_of(source: DemoSource) -> dict[str, str]:
-    host, _, port = source.address.rpartition(":")
-    return {
-        "host": host,
-        "port": port,
-        "user": USER,
-        "password": source.password,
-        "includeTables": "shop.*",
-    }
+    return connection_to(source) | {"includeTables": "shop.*"}
 
 
 def test_what_waits_is_merged_though_nothing_comes(spark: SparkSession, tmp_path: Path) -> None:

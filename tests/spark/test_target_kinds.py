@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +21,14 @@ from tests.support.log_builder import numbered_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOBS = ("parquet", "delta", "mirror", "history", "typed")
+# How each job loads files, and how it follows a source.
+JOBS: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
+    "parquet": (partial(changelog.load, format="parquet"), partial(changelog.start, format="parquet")),
+    "delta": (partial(changelog.load, format="delta"), partial(changelog.start, format="delta")),
+    "mirror": (mirror.load, mirror.start),
+    "history": (history.load, history.start),
+    "typed": (typed_changelog.load, typed_changelog.start),
+}
 # Nothing answers there: what is refused at the start asks no source.
 LIVE = {"host": "127.0.0.1", "port": "1", "user": "repl", "password": ""}
 
@@ -29,33 +38,9 @@ def targets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     """A target of each kind of job, made from files."""
     folder = tmp_path_factory.mktemp("targets")
     (folder / "binlog.000001").write_bytes(numbered_log().data)
-    for job in JOBS:
-        write(spark, job, {"path": str(folder / "binlog.000001")}, folder / job)
+    for job, (load, _) in JOBS.items():
+        load(spark, {"path": str(folder / "binlog.000001")}, str(folder / job))
     return {job: folder / job for job in JOBS}
-
-
-def write(spark: SparkSession, job: str, source: dict[str, str], target: Path) -> None:
-    match job:
-        case "parquet" | "delta":
-            changelog.load(spark, source, str(target), format=job)
-        case "mirror":
-            mirror.load(spark, source, str(target))
-        case "history":
-            history.load(spark, source, str(target))
-        case _:
-            typed_changelog.load(spark, source, str(target))
-
-
-def follow(spark: SparkSession, job: str, target: Path) -> None:
-    match job:
-        case "parquet" | "delta":
-            changelog.start(spark, LIVE, str(target), format=job)
-        case "mirror":
-            mirror.start(spark, LIVE, str(target))
-        case "history":
-            history.start(spark, LIVE, str(target))
-        case _:
-            typed_changelog.start(spark, LIVE, str(target))
 
 
 @pytest.mark.parametrize(
@@ -66,12 +51,13 @@ def test_a_target_of_another_kind(
 ) -> None:
     """Nor does a stream write beside files in Parquet that were loaded: Spark would not read them any more."""
     (tmp_path / "binlog.000001").write_bytes(numbered_log().data)
+    load, start = JOBS[job]
     before = sorted(targets[found].rglob("*"))
     with pytest.raises(ConfigurationError, match=f"^target: {targets[found]} has .* -- give "):
-        follow(spark, job, targets[found])
+        start(spark, LIVE, str(targets[found]))
     if found != job:
         with pytest.raises(ConfigurationError, match=f"^target: {targets[found]} has .* -- give "):
-            write(spark, job, {"path": str(tmp_path / "binlog.000001")}, targets[found])
+            load(spark, {"path": str(tmp_path / "binlog.000001")}, str(targets[found]))
     assert sorted(targets[found].rglob("*")) == before
 
 

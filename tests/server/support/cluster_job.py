@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from tests.server.support.clusters import driver_environment
 from tests.spark.support.cluster import Cluster
-from tests.support.places import ROOT
+from tests.support.process_groups import process_group
 from tests.support.servers import Server
 
 SECONDS = 300
@@ -57,21 +56,11 @@ class KilledJob:
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         """The process, until it is killed at the end."""
-        with open(self._log, "wb") as log:
-            process = subprocess.Popen(
-                [*self._command, *more],
-                cwd=ROOT,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
+        with (
+            open(self._log, "wb") as log,
+            process_group([*self._command, *more], log, self._environment) as process,
+        ):
             yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
     def wait(self, process: subprocess.Popen[bytes], commits: int) -> None:
         """Wait until there are so many commits."""

@@ -20,7 +20,7 @@ from replica.spark.jobs import changelog
 from replica.spark.jobs.spark_session import Pace, await_queries
 from tests.spark.support.killed_query import FORMATS, last_number
 from tests.spark.support.spark_python import retried
-from tests.support.places import ROOT
+from tests.support.process_groups import process_group
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -107,16 +107,11 @@ class KilledQuery:
         environment = os.environ | {"KILL_AT": kill_at or "::0", "LC_ALL": "C.UTF-8", **self._environment}
         if when is not None:
             environment["KILL_WHEN"] = str(when)
-        with open(self.folder / "output", "ab") as output:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True, env=environment
-            )
-        try:
+        with (
+            open(self.folder / "output", "ab") as output,
+            process_group(command, output, environment) as process,
+        ):
             yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
     def finish(self, spark: SparkSession) -> None:
         """Have a session of this process write what ``changelog`` still lacks: that saves a start of Spark."""

@@ -10,7 +10,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 import protocol
 import replica
 from tests.spark.support.spark_python import spark_python
+from tests.support.process_groups import kill_group
 
 SECONDS = 120
 WORKERS = 2
@@ -154,10 +154,7 @@ class Cluster:
             time.sleep(0.05)
 
     def _kill(self, name: str) -> None:
-        process = self._processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_group(self._processes.pop(name))
 
     def _sandboxed(self, command: list[str]) -> list[str]:
         """The command with a root folder that has what a worker needs, and nothing more."""

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,11 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import replica.spark
 from replica.demo import DemoSource, recorded_log
-from replica.demo.source import USER
 from replica.spark.jobs import changelog, history, mirror
 from replica.spark.jobs.spark_session import Pace, await_queries
 from tests.spark.support.cluster import SHORT_LIVED, free_port
+from tests.spark.support.demo_connection import connection_to
 from tests.spark.support.spark_python import retried, spark_python
+from tests.support.process_groups import process_group
 
 ONCE = Pace(once=True)
 TABLES = "shop.*"
@@ -47,9 +46,7 @@ class Runs:
         self, session: SparkSession, folder: Path, source: DemoSource, path: str, *, is_long: bool
     ) -> None:
         self.session, self.folder, self.is_long = session, folder, is_long
-        host, _, port = source.address.rpartition(":")
-        connection = {"host": host, "port": port, "user": USER, "password": source.password}
-        self.live = connection | {"includeTables": TABLES, "startingOffsets": "earliest"}
+        self.live = connection_to(source) | {"includeTables": TABLES, "startingOffsets": "earliest"}
         self.files = {"path": path, "includeTables": TABLES}
 
     def batch(self) -> dict[str, Any]:
@@ -116,20 +113,16 @@ def connect_server(folder: Path) -> Iterator[str]:
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     log = folder / "server.log"
-    with open(log, "wb") as output:
-        process = subprocess.Popen(
-            [*command, "spark-internal"], stdout=output, stderr=output, start_new_session=True, cwd=folder
-        )
-    try:
+    with (
+        open(log, "wb") as output,
+        process_group([*command, "spark-internal"], output, folder=folder) as process,
+    ):
         until = time.monotonic() + SECONDS
         while not _listens(port):
             assert process.poll() is None, log.read_text()[-4000:]
             assert time.monotonic() < until, log.read_text()[-4000:]
             time.sleep(0.1)
         yield f"sc://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _listens(port: int) -> bool:
