@@ -7,6 +7,7 @@ from typing import Final
 from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError, PrivilegeError, ServerError
 from protocol.records import record, replace
+from protocol.rows.table import table_text
 
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
@@ -16,7 +17,7 @@ from ..schemas.table_shapes import read_shapes
 from ..source.hidden_from_user import DENIED
 from ..source.server_facts import Source
 from ..source.session import Session, read_value
-from ..sql.quoting import first_names, identifier, table_text
+from ..sql.quoting import first_names, identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan
 from .row_keys import key_of

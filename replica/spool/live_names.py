@@ -20,7 +20,7 @@ from protocol.constants import STATEMENT_FRAME
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint, file_number
 from protocol.records import replace
-from protocol.rows.table import Table
+from protocol.rows.table import Table, table_text
 
 from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
@@ -35,7 +35,6 @@ from ..source.hosts import first_host
 from ..source.open_dump import FirstOpening
 from ..source.resolve_start import StartPoint
 from ..source.session import Session
-from ..sql.quoting import table_text
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .copied_names import CopiedSchemaStore

@@ -7,12 +7,11 @@ schema history: that of the spool (``live_names``), or that of a relay beside it
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from protocol.rows.table import Table
+from protocol.rows.table import Table, table_text
 
 from ..schemas.proof import first_difference, with_shape
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory
-from ..sql.quoting import table_text
 from .offsets import Key
 
 # A table's ``table_text`` -> its shapes, the newest first, each from a place on; None: its columns are not known

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from protocol.records import record
+from protocol.rows.table import table_text
 from protocol.wire import utf8_text
 
 from . import column_kinds
 from . import ddl_statements as ddl
 from .ddl_reader import read_statement
 from .dialect import Dialect
-from .quoting import quoted, table_text
+from .quoting import quoted
 
 
 @record(frozen=True, slots=True)

@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.rows.table import table_text as table_text
-
 #: So many tables are named in a message.
 _NAMED: Final = 5
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record, replace
+from protocol.rows.table import table_text
 
 from ...config.options import Options
 from ...config.table_filter import exact_pattern
 from ...snapshot.table_list import list_tables
 from ...source.dump import Greeted
-from ...sql.quoting import table_text
 from . import job_state
 from .blocking import run_aside
 from .copy_requests import Requests

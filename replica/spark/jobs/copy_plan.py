@@ -19,7 +19,7 @@ from protocol.errors import CheckpointError, ConfigurationError, PrivilegeError,
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import field, record
-from protocol.rows.table import Table
+from protocol.rows.table import Table, table_text
 
 from ...arrow import batch_schema
 from ...config.options import Options
@@ -36,7 +36,7 @@ from ...source.session import Session
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
 from ...sql import ddl
-from ...sql.quoting import identifier, split_text, table_text
+from ...sql.quoting import identifier, split_text
 from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type

@@ -12,11 +12,12 @@ from protocol.binlog.events import QueryEvent
 from protocol.errors import ConfigurationError
 from protocol.position import file_number
 from protocol.records import replace
+from protocol.rows.table import table_text
 
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
-from ...sql.quoting import first_names, split_text, table_text
+from ...sql.quoting import first_names, split_text
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside
 

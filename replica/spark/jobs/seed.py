@@ -24,13 +24,13 @@ from protocol.errors import ConfigurationError
 from protocol.gtid import parse_gtid_set
 from protocol.position import BinlogPosition, Checkpoint, file_number
 from protocol.records import record, replace
+from protocol.rows.table import table_text
 
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
 from ...spool.offsets import Offset
 from ...spool.storage import NO_STORAGE
-from ...sql.quoting import table_text
 from ..packed import repack, without_durations
 from ..packed_items import PackedItem, unpack
 from ..table_mode import spark_type

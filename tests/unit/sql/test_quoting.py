@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.rows.table import table_text
 from replica.sql.quoting import (
     hex_literal,
     identifier,
     like_expression,
     quoted,
     split_text,
-    table_text,
     text_literal,
 )
 
