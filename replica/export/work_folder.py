@@ -317,16 +317,16 @@ class WorkFolder:
         ]
 
     def restart(self, identity: TableId) -> None:
-        """Forget all rows of a table: it is read again."""
+        """Forget all rows of a table: it is read again. Its keys stay marked: rows of such a key may come twice."""
         table = self.tables[identity]
         if table.part is not None:
             table.part.abandon()
             self._doomed.append(table.part.path)
             table.part = None
-        for path in self._paths(table.number):
-            self._doomed.append(path)
-        for name in ("parts", "changed"):
-            self._db.execute(f"DELETE FROM {name} WHERE number = ?", (table.number,))
+        self._doomed += self._paths(table.number)
+        forget = "UPDATE changed SET row = NULL, count = 0" if table.key else "DELETE FROM changed"
+        for statement in ("DELETE FROM parts", forget):
+            self._db.execute(f"{statement} WHERE number = ?", (table.number,))
         self._end(table, is_whole=False, is_dropped=False)
 
     def complete(self, identity: TableId, shape: Table, *, is_dropped: bool) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
+from time import monotonic
 from typing import Final
 
 from protocol.errors import (
@@ -21,6 +22,7 @@ from protocol.errors import (
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, is_passing_refusal
+from ..source.quiet_end import is_quiet
 from ..source.server_facts import Source
 from ..source.session import Session
 from .chunk_reader import ChunkReader, prepare_session
@@ -39,6 +41,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 # Chunks that are read ahead of the stream, besides those being read.
 _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
+# Seconds that rows which the log has are waited for. A semi-synchronous source waits 10 seconds for its replica.
+_PATIENCE: Final = 30.0
 # The table was altered after the view was opened; the server's patience ran out; the table does not exist.
 _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
@@ -241,12 +245,13 @@ class Copier:
 
         It lasts no longer than for a chunk: when its bytes are read, the tables that are left have to wait.
         """
-        low, tries, (table, _, first) = None, 0, work[0]
+        low, tries, (table, plan, first) = None, 0, work[0]
         while first.step is Step.LOW:
             low = await self._low(session, table, first, tries)
             tries += 1
-        for _, _, window in work[1:]:
-            if low is not None:
+        await self._await_rows(session, table, plan, first)
+        for other, _, window in work[1:]:
+            if low is not None and not self._copy.tables[other].awaited:
                 window.take_low(low)
         group, columns = [], 0
         for one in work:
@@ -293,6 +298,7 @@ class Copier:
             if step is Step.LOW:
                 await self._low(session, table, window, tries)
                 tries += 1
+                await self._await_rows(session, table, plan, window)
             elif step is Step.OPEN:
                 await self._open(session, table, window)
                 window.take_view()
@@ -339,6 +345,23 @@ class Copier:
         for name, table in copied.items():
             if self._copy.tables.get(name) is table and table.segments.start == start:
                 table.segments.lay_before(before.touched[name], Place(file, 4))
+                table.awaited = () if table.is_begun else tuple(before.made[name])
+
+    async def _await_rows(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
+        """Wait for the newest rows before the place at which the copy began: the log brings them no more.
+
+        They are in the log before a read shows them, for as long as a semi-synchronous source waits. A row that
+        stays away is one that a foreign key has deleted, without an event.
+        """
+        copied, until = self._copy.tables[table], monotonic() + _PATIENCE
+        pauses, is_last = iter(_PAUSES), False
+        while copied.awaited and window.step is Step.OPEN:
+            found = {plan.row_key(row) for row in await rows_of_keys(session, plan, copied.awaited)}
+            copied.awaited = () if is_last else tuple(key for key in copied.awaited if key not in found)
+            if copied.awaited:
+                await asyncio.sleep(next(pauses, _PAUSES[-1]))
+                assert self._source is not None
+                is_last = monotonic() > until or await is_quiet(session, self._source)
 
     async def _open(self, session: Session, table: TableId, window: Window) -> None:
         if window.is_locking and window.what != "table":

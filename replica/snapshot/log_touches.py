@@ -4,8 +4,10 @@ This is a second dump, over a connection of its own, which ends at that place. I
 mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of a file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
+from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
@@ -31,8 +33,11 @@ from ..sql.statement_kind import kind_of, sql_mode_of
 from ..sql.xa import Xid
 from .marks import Place
 from .snapshot_copy import tables_of, waits_for_transactions
-from .touches import Touched, add_transaction
+from .touches import Key, Touched, add_transaction
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
+
+#: So many keys are kept of the newest rows of a table.
+NEWEST: Final = 50
 
 
 async def touches_before(
@@ -85,10 +90,14 @@ async def touches_before(
 
 @record(slots=True)
 class Before:
-    """Touches by table, and those of XA transactions that were prepared and not decided, by their xid."""
+    """Touches by table, and those of XA transactions that were prepared and not decided, by their xid.
+
+    ``made`` has the keys of the newest rows that were inserted, or moved to these keys, oldest first.
+    """
 
     touched: dict[TableId, Touched]
     prepared: Mapping[Xid, Touching]
+    made: Mapping[TableId, Sequence[Key]]
 
 
 class _Scan:
@@ -99,12 +108,14 @@ class _Scan:
         self._dialect = dialect
         self._is_before = True
         self.touched: dict[TableId, Touched] = {table: {} for table in keys}
+        self._made: dict[TableId, dict[Key, None]] = {table: {} for table in keys}
         self._touches = TransactionTouches(keys, self._add, lambda xid: None, self._note_statement)
 
     @property
     def found(self) -> Before:
         """What has been read so far."""
-        return Before(self.touched, self._touches.prepared)
+        made = {table: tuple(made) for table, made in self._made.items()}
+        return Before(self.touched, self._touches.prepared, made)
 
     def feed(self, events: list[Event]) -> None:
         for event in events:
@@ -121,6 +132,13 @@ class _Scan:
     def _add(self, touching: Touching) -> None:
         for table, touched in touching.touched.items():
             add_transaction(self.touched[table], touched)
+            made = self._made[table]
+            for key, touch in touched.items():
+                made.pop(key, None)
+                if touch.is_new and not touch.is_gone:
+                    made[key] = None
+            for key in list(islice(made, max(0, len(made) - NEWEST))):
+                del made[key]
 
     def _note_statement(self, event: QueryEvent) -> None:
         if kind_of(event) == "frame":
@@ -130,3 +148,4 @@ class _Scan:
         if waits_for_transactions(statement):
             for table in tables_of(statement) & self.touched.keys():
                 self.touched[table].clear()
+                self._made[table].clear()

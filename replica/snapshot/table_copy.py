@@ -124,6 +124,8 @@ class TableCopy:
         self.shape_number = 0
         #: How often in a row rows that are read again by their keys were not visible yet.
         self.fruitless = 0
+        #: Keys of rows that came before ``start``: the first rows are read when these are visible.
+        self.awaited: tuple[Key, ...] = ()
         self._table: Table | None = None
         self._chunks: deque[Window] = deque()
         self._again: Window | None = None
@@ -157,6 +159,12 @@ class TableCopy:
         return bool(self.key.names) and not (is_begun or self.is_dropped)
 
     # Reading
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether rows of it were delivered, or there are none."""
+        progress = self.progress
+        return progress.is_read or progress.is_whole or progress.after is not None or progress.upto is not None
 
     def next_window(self, place: Place, progress: TableProgress) -> Window | None:
         """The next window to read, now that the stream is at ``place``; None if none can be read now.
@@ -216,6 +224,7 @@ class TableCopy:
         self.void()
         self.is_dropped = False
         self.segments = Segments(place)
+        self.awaited = ()
         self._covering = 0
         return replace(self.progress, is_void=False)
 

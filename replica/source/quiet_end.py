@@ -30,9 +30,7 @@ async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
     There is none either while XA transactions are prepared: their rows may be in the log before this end, and are
     not visible. MySQL 5.7 and later do not tell everybody whether they apply another source's log.
     """
-    if not source.is_mariadb and source.version >= (5, 7):
-        return None
-    if await session.query_value("SELECT @@GLOBAL.event_scheduler") == "ON":
+    if not await _shows_all(session, source):
         return None
     for pause in _PAUSES:
         end = await log_status(session, source)
@@ -43,6 +41,18 @@ async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
             return None if await are_xa_prepared(session) else BinlogPosition(*end)
         await asyncio.sleep(pause)
     return None
+
+
+async def is_quiet(session: Session, source: Source) -> bool:
+    """Whether nothing else ran at some moment of this call: what was in the log before is visible."""
+    return await _shows_all(session, source) and await _is_alone(session)
+
+
+async def _shows_all(session: Session, source: Source) -> bool:
+    """Whether the source tells of all that may write."""
+    if not source.is_mariadb and source.version >= (5, 7):
+        return False
+    return await session.query_value("SELECT @@GLOBAL.event_scheduler") != "ON"
 
 
 async def _is_alone(session: Session) -> bool:

@@ -196,10 +196,14 @@ class StreamCopy:
 
     async def look(self) -> None:
         """The stream has moved on, or is about to wait. Raises errors of the reading."""
-        if self._ordered:
+        has_begun = bool(self._ordered)
+        if has_begun:
             await self._begin_ordered()
         if self._copier is not None:
             self._copier.look()
+            if has_begun:
+                # A copy that begins anew is told before it is read: an idle source would say nothing for a while.
+                self.wake()
 
     async def read(self, read: Callable[[], Coroutine[object, object, None]]) -> None:
         """Read from the log by ``read``, or return because a chunk has been read: then ``read`` goes on meanwhile."""

@@ -89,6 +89,37 @@ async def test_a_commit_waits_for_the_consumer(source: Source) -> None:
     assert consumer.rows == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: Source) -> None:
+    """The log has brought their rows, and a read does not show them: they were missing in the copy."""
+    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
+    source.set("wait_point", "AFTER_SYNC")
+    kept: set[int] = set()
+    try:
+        async with (
+            asyncio.timeout(SECONDS),
+            consuming(source) as consumer,
+            stream_of(source.server, tables=f"{source.schema}.*") as stream,
+        ):
+            await asyncio.to_thread(source.insert, 1)
+            consumer.hold()
+            commit = await source.inserting(2)
+            async for event in stream:
+                if isinstance(event, replica.SnapshotRowsEvent | replica.WriteRowsEvent):
+                    kept |= {row[0] for row in event.rows}
+                if isinstance(event, XidEvent) and kept == {1, 2}:
+                    # The copy begins anew, or now.
+                    kept.clear()
+                    await stream.snapshot(f"{source.schema}.t")
+                    asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
+                if isinstance(event, replica.SnapshotCompleteEvent):
+                    break
+            await commit
+    finally:
+        source.set("wait_point", before)
+    assert kept == {1, 2}
+
+
 class _SlowStore(replica.FileCheckpointStore):
     """Saves into its file when it is let."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import replica
 import replica.sync
-from replica import SnapshotCompleteEvent, SnapshotRowsEvent
+from replica import SnapshotCompleteEvent, SnapshotRestartedEvent, SnapshotRowsEvent
 from tests.server.support.streams import SECONDS, busy, stream_of
 from tests.support.servers import Server
 
@@ -73,6 +73,13 @@ async def test_a_table_is_ordered_while_the_stream_waits_for_an_idle_source(
             if isinstance(event, SnapshotCompleteEvent):
                 break
             rows += len(event.rows) if isinstance(event, SnapshotRowsEvent) else 0
+        # Again, with the last event that the source has: the consumer hears first that the rows are void.
+        server.query(f"DELETE FROM {table} LIMIT 1")
+        async for event in stream:
+            if isinstance(event, replica.XidEvent):
+                await stream.snapshot(table)
+            if isinstance(event, SnapshotRestartedEvent):
+                break
     assert rows == ROWS
 
 

@@ -212,6 +212,21 @@ def test_a_table_that_is_read_anew_forgets_what_it_had(tmp_path: Path) -> None:
     assert finished(work, tmp_path) == [(1, "new")]
 
 
+def test_a_row_that_comes_twice_in_a_copy_that_began_anew_is_there_once(tmp_path: Path) -> None:
+    """Its key came by a change shortly before: it is read by its key, and with all the others. A kill between."""
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(1, "old")])
+    change(work, (1, "old"), (5, "moved"))
+    change(work, None, (6, "gone"))
+    work.restart(IDENTITY)
+    work.commit(PLACE)
+    work.close()
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(5, "moved")])
+    work.add_rows(IDENTITY, TABLE, [(2, "read"), (5, "moved"), (7, "read")])
+    assert sorted(finished(work, tmp_path)) == [(2, "read"), (5, "moved"), (7, "read")]
+
+
 def test_a_table_that_did_not_change_costs_no_commit_and_no_open_file(tmp_path: Path) -> None:
     """A commit waits for the disk, and a source may have more tables than a process may have files open."""
     work = opened(tmp_path, "jsonl")

@@ -416,7 +416,7 @@ async def test_rows_of_xa_are_known_though_other_transactions_touched_their_keys
     earlier, row = Touch((1, 0, 0)), Touch((1, 2, 3))
 
     async def touches_before(*_: object) -> Before:
-        return Before({IDENTITY: {(1,): earlier}}, {xid: Touching({IDENTITY: {(1,): row}})})
+        return Before({IDENTITY: {(1,): earlier}}, {xid: Touching({IDENTITY: {(1,): row}})}, {IDENTITY: ()})
 
     monkeypatch.setattr(copier, "touches_before", touches_before)
     options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
