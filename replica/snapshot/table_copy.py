@@ -164,7 +164,9 @@ class TableCopy:
     def is_begun(self) -> bool:
         """Whether rows of it were delivered, or there are none."""
         progress = self.progress
-        return progress.is_read or progress.is_whole or progress.after is not None or progress.upto is not None
+        return (
+            progress.is_read or progress.is_whole or progress.after is not None or progress.upto is not None
+        )
 
     def next_window(self, place: Place, progress: TableProgress) -> Window | None:
         """The next window to read, now that the stream is at ``place``; None if none can be read now.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +123,22 @@ def test_no_row_is_lost(
         assert job.kept.rows(job.table) == expected, f"killed after {commits} commits"
         commits += 1
     assert commits > 1
+
+
+@pytest.mark.parametrize("statement", list(STATEMENTS)[:1])
+def test_a_job_that_was_stopped_leaves_the_state_to_the_next(tmp_path: Path, statement: str) -> None:
+    """Its threads were at work when it was started again: one of the two failed, or wrote an older state."""
+    job = Job(tmp_path, CurrentTable, statement)
+    job.process(0)
+    stopped, following = job.process(1, seconds=1000), job.process()
+    with ThreadPoolExecutor(1) as pool:
+        with stopped._lock:
+            begun = pool.submit(job.run, following, 2, job.batches[2])
+            with pytest.raises(FutureTimeoutError):
+                begun.result(0.2)
+            stopped.is_active = lambda: False
+        begun.result()
+    before = job.kept.rows(job.table)
+    stopped.merge_waiting(is_end=True)
+    assert stopped.change(lambda state, batch: True, None) is None  # type: ignore[arg-type]
+    assert job.kept.rows(job.table) == before

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from protocol.records import record, replace
 
@@ -41,6 +42,9 @@ _SAVES_PER_VACUUM: Final = 100
 _STATE_HOURS: Final = 1
 _READER_SECONDS: Final = 120
 _Result = TypeVar("_Result")
+# A lock for each target of this process. The threads of a job that was stopped may still be at work when it is
+# started again: they would write an older state over a newer one, and delete files that the older does not name.
+_locks: "Final[WeakValueDictionary[str, threading.Lock]]" = WeakValueDictionary()
 
 
 @record(frozen=True, slots=True)
@@ -81,7 +85,9 @@ class Keeper:
         self._target = target
         self._begin = begin
         self._policy = policy or MergePolicy()
-        self._lock = threading.Lock()
+        self._lock = _locks.setdefault(target.path, threading.Lock())
+        #: Whether the job runs: what its own threads do ends with it. A job that is started again waits for them.
+        self.is_active: Callable[[], bool] = lambda: True
         # Query, number of the last micro-batch and the state behind it; None until this process has saved it.
         self._saved: tuple[str, int, JobState] | None = None
         #: Files of rows that come with later micro-batches.
@@ -124,8 +130,9 @@ class Keeper:
     def merge_waiting(self, *, is_end: bool = False) -> None:
         """Merge the tables that are due; at the end of a job all that wait."""
         with self._lock:
-            self._settle()
-            self._merge_waiting(is_end=is_end)
+            if self.is_active():
+                self._settle()
+                self._merge_waiting(is_end=is_end)
 
     def _merge_waiting(self, *, is_end: bool) -> None:
         if self._saved is None:
@@ -193,8 +200,10 @@ class Keeper:
     # Tables that are copied anew.
 
     def change(self, change: Callable[[JobState, Batch], _Result], spark: "SparkSession") -> _Result | None:
-        """Change the state between two micro-batches, and save it; None if there is no state yet."""
+        """Change the state between two micro-batches, and save it; None without a state yet, or without the job."""
         with self._lock:
+            if not self.is_active():
+                return None
             self._target = replace(self._target, spark=spark)
             saved = self._saved
             if saved is None:

@@ -183,6 +183,7 @@ class TableJob:
         options |= staging_options(target, is_changelog=kept.kind.is_changelog)
         frame = counted(read_stream(spark, options, target, state, name=NAME))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace)
+        keeper.is_active = lambda: bool(query.isActive)
         if is_waiting and merge_interval:
             _in_thread(partial(each.merge_while, query, merge_interval))
         if is_waiting and copies is not None:
