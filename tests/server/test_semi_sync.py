@@ -94,7 +94,7 @@ async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: So
     """The log has brought their rows, and a read does not show them: they were missing in the copy."""
     [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
     source.set("wait_point", "AFTER_SYNC")
-    kept: set[int] = set()
+    kept: set[object] = set()
     try:
         async with (
             asyncio.timeout(SECONDS),

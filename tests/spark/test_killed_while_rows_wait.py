@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_a_job_that_was_stopped_leaves_the_state_to_the_next(tmp_path: Path, sta
     with ThreadPoolExecutor(1) as pool:
         with stopped._lock:
             begun = pool.submit(job.run, following, 2, job.batches[2])
-            with pytest.raises(FutureTimeoutError):
+            with pytest.raises(TimeoutError):
                 begun.result(0.2)
             stopped.is_active = lambda: False
         begun.result()
