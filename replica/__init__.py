@@ -426,7 +426,8 @@ def connect(
     How:
         heartbeat: seconds of silence after which the source sends a heartbeat, 30 by default. After 2.5 times as many
             seconds without any data the connection counts as lost. 0 turns both off.
-        connect_timeout: seconds for the login, and for each answer after the login, 10 by default.
+        connect_timeout: seconds for the login, and for each answer after the login, 10 by default. A source that says
+            (SHOW PROCESSLIST) that it works on the answer, such as a list of its tables, has longer.
         verify_checksum: check each event's CRC32 (default).
         max_event_bytes: the largest event, also one inside a compressed transaction or what MariaDB compressed in an
             event: a larger one is a ``DecodeError`` before it takes memory. Default: 1 GiB and 1 MiB, as large as

@@ -23,7 +23,8 @@ from ..config.options import Options
 from ..source.log_scan import LogScan
 from ..source.semi_sync import enabled_by
 from ..source.server_facts import Source, ask, log_status
-from ..source.session import Session, read_value
+from ..source.session import Session
+from ..source.statement_answers import read_value
 from ..sql.quoting import quoted
 from ..sql.statement_kind import empties_table, kind_of
 from .tables import Tables, look_at_tables, quote_plainly

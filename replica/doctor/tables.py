@@ -9,16 +9,16 @@ import re
 from typing import Final
 
 from protocol.errors import ConnectionLostError, ServerError
-from protocol.records import record, replace
+from protocol.records import record
 
 from ..config.options import Options
 from ..config.table_filter import TableFilter, is_exact, table_filter
 from ..source.hosts import first_host
-from ..source.session import Session, read_value
+from ..source.session import Session
+from ..source.statement_answers import read_value
 from ..sql.quoting import hex_literal, identifier
 
 _SYSTEM: Final = "NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
-_LISTING_SECONDS: Final = 60.0
 _WITHOUT_KEY: Final = (
     "SELECT t.TABLE_SCHEMA, t.TABLE_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS s "
     "ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY' "
@@ -108,13 +108,9 @@ class Tables:
 
 
 async def look_at_tables(options: Options) -> Tables | None:
-    """Ask for the selected tables, over a separate connection; None if the source does not answer in 60 s.
-
-    A source takes long to list its tables if it has many, or is an old version.
-    """
-    slow = replace(options, connect_timeout=max(options.connect_timeout, _LISTING_SECONDS))
+    """Ask for the selected tables, over a separate connection; None if the source does not answer."""
     try:
-        session = await first_host(slow, Session.open)
+        session = await first_host(options, Session.open)
         try:
             await quote_plainly(session)
             return await _look(session, options)

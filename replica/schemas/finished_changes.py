@@ -11,7 +11,8 @@ from typing import Final
 
 from protocol.errors import ServerError
 
-from ..source.session import Question, Session
+from ..source.session import Session
+from ..source.statement_answers import Question
 from ..sql.quoting import identifier
 from ..sql.token_reader import TableName
 

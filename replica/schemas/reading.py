@@ -30,7 +30,8 @@ from ..config.schema_store import SHOW_HISTORY
 from ..config.table_filter import table_filter
 from ..source.log_scan import LogScan
 from ..source.server_facts import LogMark, Source, log_mark
-from ..source.session import Question, Session, rows_of
+from ..source.session import Session
+from ..source.statement_answers import Question, rows_of
 from ..sql.token_reader import TableName
 from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown

@@ -14,7 +14,8 @@ from protocol.errors import ProtocolError, SourceConfigurationError
 from protocol.rows.result_compiler import Row
 from protocol.rows.undecoded_rows import UndecodedRows
 
-from ..source.session import PIECE_SIZE, Question, Session, rows_of
+from ..source.session import PIECE_SIZE, Session
+from ..source.statement_answers import Question, rows_of
 from .read_plan import ReadPlan
 from .row_keys import KeyBytes, KeyRange
 from .select_list import SelectList

@@ -16,7 +16,8 @@ from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.hidden_from_user import DENIED
 from ..source.server_facts import Source
-from ..source.session import Session, read_value
+from ..source.session import Session
+from ..source.statement_answers import read_value
 from ..sql.quoting import first_names, identifier
 from ..sql.token_reader import TableName
 from .read_plan import ReadPlan

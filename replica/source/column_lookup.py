@@ -18,7 +18,7 @@ from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..sql.quoting import hex_literal
 from .second_connection import SecondConnection
-from .session import read_value
+from .statement_answers import read_value
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Final, Literal
 from protocol.conversation.messages import TextValue
 from protocol.records import record
 
-#: "working": it searches its log, or runs a statement, and may be silent for long. "writing": it sends, and waits
-#: while the socket's buffer is full. "none": it has ended, waits for a command, or has sent everything.
-Activity = Literal["working", "writing", "none"]
+#: "working": it searches its log, or runs a statement, and may be silent for long. "locked": its statement waits for
+#: others. "writing": it sends, and waits while the socket's buffer is full. "none": it has ended, or has sent
+#: everything, or waits for a command.
+Activity = Literal["working", "locked", "writing", "none"]
 
 PROCESS_LIST: Final = "SHOW PROCESSLIST"
 #: Columns of the list that all servers have: Id, User, Host, db, Command, Time, State.
@@ -44,5 +45,7 @@ def activity_of(rows: Iterable[tuple[TextValue, ...]], connection_id: int) -> Ac
         if one.id == str(connection_id):
             if one.command in _IDLE or _SENT_ALL in one.state:
                 return "none"
+            if one.state.startswith("Waiting for "):
+                return "locked"
             return "writing" if one.state in _WRITING else "working"
     return "none"

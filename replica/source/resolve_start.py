@@ -37,7 +37,8 @@ from .server_facts import (
     owned_gtids,
     purged_gtids,
 )
-from .session import Session, read_value
+from .session import Session
+from .statement_answers import read_value
 
 _LOGGER: Final = logging.getLogger(__name__)
 _COPY_AGAIN = "copy the data again and start from the new copy's GTID set"

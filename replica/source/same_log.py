@@ -23,7 +23,8 @@ from ..sql.quoting import hex_literal, text_literal
 from ..transactions.boundary import Progress
 from .log_scan import LogScan
 from .server_facts import Source
-from .session import Session, read_value
+from .session import Session
+from .statement_answers import read_value
 
 # ER_ERROR_WHEN_EXECUTING_COMMAND
 _CANNOT_SHOW: Final = 1220

@@ -16,7 +16,8 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
-from .session import Answer, Question, Session, first_text, only_row, read_value, rows_of
+from .session import Session
+from .statement_answers import Answer, Question, first_text, only_row, read_value, rows_of
 
 # Every user may read these variables, and a server leaves out variables that it does not know.
 _VARIABLES: Final = (

@@ -10,28 +10,27 @@ import logging
 import math
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from protocol.constants import ARTIFICIAL, EVENT_FLAGS_OFFSET, HEARTBEATS
 from protocol.conversation.compressed_packets import CompressionName
 from protocol.conversation.login import Authenticated
-from protocol.conversation.messages import Handshake, PackedRows, ResultSet, TextValue
+from protocol.conversation.messages import Handshake, TextValue
 from protocol.conversation.packets import BULK_SIZE, FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW, NEED_DATA, NeedData, Phase, StartTls
 from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
-from protocol.errors import ConnectionLostError, ProtocolError, ServerError, SourceSilentError
-from protocol.records import record
-from protocol.wire import utf8_text
+from protocol.errors import ConnectionLostError, ProtocolError, ReplicaError, ServerError, SourceSilentError
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
+from .statement_answers import Answer, Question, first_text, only_row, read_value, taken
 from .transport import Transport
 
+_Value = TypeVar("_Value")
 _LOGGER: Final = logging.getLogger(__name__)
-_LONGEST_SHOWN: Final = 100
 #: Rows that stream are received in pieces of so many bytes, or what comes in ``_PIECE_SECONDS``. A server on the same
 #: machine sends 16 KB at once: 43 MB took up to 1,600 reads of 50 us, and 180 with this.
 PIECE_SIZE: Final = 256 << 10
@@ -43,73 +42,13 @@ _LONGEST_SEARCH: Final = 3600.0
 # Seconds for rows to arrive from a server that says it is sending them, or has sent all.
 _ON_THEIR_WAY: Final = 1.0
 
-_Value = TypeVar("_Value")
-_Row = TypeVar("_Row")
-
-
-def read_value(kind: Callable[[str], _Value], value: TextValue, sql: str) -> _Value:
-    """``kind(value)`` for a value that answers ``sql``; ``ProtocolError`` if it is not of that kind, or NULL."""
-    text = utf8_text(value) if isinstance(value, bytes) else value
-    if text is not None:
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    raise ProtocolError(
-        f"{(text or 'NULL')[:_LONGEST_SHOWN]!r} answers {sql!r}, which is no value of its kind"
-    )
-
-
-@record(frozen=True, slots=True)
-class Question:
-    """A statement for ``Session.query_each``. Its rows are those of ``query``, or the payloads of their packets."""
-
-    sql: str
-    columns: int | None = None
-    is_packed: bool = False
-
-
-#: The rows that answer a question, or the server's refusal.
-Answer = list[Any] | ServerError
-
-
-def rows_of(answer: Answer) -> list[Any]:
-    """The rows of an answer; a refusal is raised."""
-    if isinstance(answer, ServerError):
-        raise answer
-    return answer
-
-
-def only_row(rows: list[_Row], sql: str) -> _Row:
-    """The row of an answer that has one; ``ProtocolError`` for any other number of rows."""
-    if len(rows) != 1:
-        raise ProtocolError(f"{len(rows)} rows answer {sql!r}, and one was asked for")
-    return rows[0]
-
-
-def first_text(rows: list[tuple[TextValue, ...]]) -> str:
-    """The first value of the first row as text; empty for NULL or no row."""
-    value = rows[0][0] if rows else None
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
-
-
-def _taken(answer: ConnectionEvent, question: Question) -> list[Any]:
-    """The rows of an answer, with as many values as the question asks for; none without a result set."""
-    if not isinstance(answer, ResultSet | PackedRows):
-        return []
-    columns = question.columns
-    if columns is None:
-        return answer.rows
-    if answer.rows and len(answer.columns) < columns:
-        raise ProtocolError(
-            f"{len(answer.columns)} columns answer {question.sql!r}, and {columns} were asked for"
-        )
-    return answer.rows if question.is_packed else [row[:columns] for row in answer.rows]
-
 
 class Session:
     """A connection that has logged in.
 
     Every method raises ``ConnectionLostError`` if the network fails or an answer takes longer than the options'
-    ``connect_timeout``, ``ServerError`` if the server refuses, ``ProtocolError`` if an answer breaks the protocol.
+    ``connect_timeout``, unless the server is at work on the statement; ``ServerError`` if the server refuses,
+    ``ProtocolError`` if an answer breaks the protocol.
     """
 
     def __init__(self, transport: Transport, connection: Connection, options: Options) -> None:
@@ -120,6 +59,8 @@ class Session:
         self._statement_id = 0
         # When events of the log came last, or else the first heartbeat.
         self._progress_at = math.inf
+        # Asks what the server does for another connection: nobody asks that of this one.
+        self._is_asking = False
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
@@ -188,7 +129,7 @@ class Session:
         With ``columns`` each row has that many values: further ones are left out, fewer are a ``ProtocolError``.
         """
         answer = await self._prompt(self._connection.send_query, sql)
-        return _taken(answer, Question(sql, columns))
+        return taken(answer, Question(sql, columns))
 
     async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
         """Run many statements, and wait for the network once per 100 of them; the rows or the refusal of each.
@@ -205,7 +146,7 @@ class Session:
             self._connection.send_queries([(question.sql, question.is_packed) for question in group])
             for question in group:
                 try:
-                    answers.append(_taken(await self._answer(), question))
+                    answers.append(taken(await self._answer(), question))
                 except ServerError as error:
                     answers.append(error)
                 except ProtocolError:
@@ -273,7 +214,7 @@ class Session:
     async def _more_rows(self, silence: float) -> None:
         try:
             while not await self.wait(silence):
-                if await self.activity() == "working":
+                if await self.activity() in ("working", "locked"):
                     continue
                 # Rows may have come since, from a server that is idle by now, too.
                 if await self.wait(_ON_THEIR_WAY):
@@ -287,6 +228,7 @@ class Session:
     async def activity(self) -> Activity:
         """What the server does for this connection, asked over another one. It raises what ``open`` raises."""
         other = await type(self).open(self._options)
+        other._is_asking = True
         try:
             return activity_of(await other.query(PROCESS_LIST, COLUMNS), self.connection_id)
         finally:
@@ -459,24 +401,35 @@ class Session:
         return await self._answer()
 
     async def _answer(self) -> ConnectionEvent:
-        """The answer to the last command, within ``connect_timeout`` seconds."""
-        limit = self._options.connect_timeout
+        """The answer to the last command. After ``connect_timeout`` seconds the server has to be at work on it.
+
+        A server with thousands of tables may take minutes to list them before it has opened each for the first time.
+        """
         self._flush()
+        limit, now = self._options.connect_timeout, asyncio.get_running_loop().time
+        due, latest = now() + limit, now() + _LONGEST_SEARCH
         try:
-            async with asyncio.timeout(limit):
-                while (event := self._connection.next_event()) is NEED_DATA:
-                    await self._receive()
-        except TimeoutError:
-            self.abort()
-            raise ConnectionLostError(
-                f"{self._options.address} did not answer within {limit:g} s (connect_timeout)"
-            ) from None
-        except asyncio.CancelledError:
+            while (event := self._connection.next_event()) is NEED_DATA:
+                if (left := due - now()) > 0 and await self.wait(left):
+                    continue
+                if now() > latest or not await self._is_worked_on():
+                    raise ConnectionLostError(
+                        f"{self._options.address} did not answer within {limit:g} s (connect_timeout)"
+                    )
+                due = now() + limit
+        except (asyncio.CancelledError, ConnectionLostError):
             # A late answer would be taken for the answer to the next command.
             self.abort()
             raise
         assert not isinstance(event, NeedData)
         return event
+
+    async def _is_worked_on(self) -> bool:
+        if self._is_asking:
+            return False
+        with contextlib.suppress(ReplicaError):
+            return await self.activity() == "working"
+        return False
 
     async def _receive(self) -> None:
         self._accept(await self._transport.read())

@@ -252,7 +252,7 @@ async def test_a_server_sends_rows_in_large_pieces(server: Server, schema: str) 
                 "SELECT count_write, sum_number_of_bytes_write FROM performance_schema.socket_summary_by_instance "
                 "JOIN performance_schema.socket_instances USING (object_instance_begin) "
                 "JOIN performance_schema.threads USING (thread_id) "
-                f"WHERE processlist_id = {session.connection_id}"
+                f"WHERE processlist_id = {session.connection_id} ORDER BY sum_number_of_bytes_write DESC LIMIT 1"
             )
     finally:
         server.query(f"UPDATE {instruments.format('NO', name)}")

@@ -114,6 +114,37 @@ async def test_an_answer_that_takes_too_long() -> None:
         await session.aclose()
 
 
+@pytest.mark.parametrize("state", ["executing", "Waiting for table metadata lock", None])
+async def test_a_server_that_works_on_an_answer_has_longer(state: str | None) -> None:
+    """Asked over another connection each time, until it says something else."""
+    says = [state, state, "Waiting for table flush"]
+    asked: list[str | None] = []
+
+    def processes() -> list[tuple[str | None, ...]]:
+        asked.append(says.pop(0))
+        command = "Sleep" if asked[-1] is None else "Query"
+        return [("7", "repl", "127.0.0.1", None, command, "1", asked[-1] or "")]
+
+    source = SocketSource(silent_for="SELECT SLEEP", answers={"SHOW PROCESSLIST": processes})
+    async with serving(source):
+        session = await Session.open(options(source, connect_timeout=0.2))
+        with pytest.raises(ConnectionLostError, match=r"did not answer within 0\.2 s"):
+            await session.query("SELECT SLEEP(100)")
+        await session.aclose()
+    assert len(asked) == (3 if state == "executing" else 1)
+
+
+async def test_a_server_that_does_not_say_what_it_works_on() -> None:
+    """The second connection asks nobody."""
+    source = SocketSource(silent_for="S")
+    async with serving(source):
+        session = await Session.open(options(source, connect_timeout=0.1))
+        with pytest.raises(ConnectionLostError, match=r"did not answer within 0\.1 s"):
+            await session.query("SELECT 1")
+        await session.aclose()
+    assert source.statements == ["SELECT 1", "SHOW PROCESSLIST"]
+
+
 async def test_a_cancelled_query_closes_the_connection() -> None:
     async with serving(SocketSource(silent_for="SELECT SLEEP")) as source:
         session = await Session.open(options(source))
