@@ -33,6 +33,7 @@ from .read_plan import ReadPlan
 from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
+from .table_copy import TableCopy
 from .table_list import NO_TABLE, key_columns_of, name_tables, read_plans
 from .transaction_touches import TableId
 from .window import Step, Window
@@ -250,8 +251,8 @@ class Copier:
             low = await self._low(session, table, first, tries)
             tries += 1
         await self._await_rows(session, table, plan, first)
-        for other, _, window in work[1:]:
-            if low is not None and not self._copy.tables[other].awaited:
+        for other, other_plan, window in work[1:]:
+            if low is not None and await self._are_visible(session, self._copy.tables[other], other_plan):
                 window.take_low(low)
         group, columns = [], 0
         for one in work:
@@ -353,15 +354,19 @@ class Copier:
         They are in the log before a read shows them, for as long as a semi-synchronous source waits. A row that
         stays away is one that a foreign key has deleted, without an event.
         """
-        copied, until = self._copy.tables[table], monotonic() + _PATIENCE
-        pauses, is_last = iter(_PAUSES), False
-        while copied.awaited and window.step is Step.OPEN:
+        copied, until, pauses = self._copy.tables[table], monotonic() + _PATIENCE, iter(_PAUSES)
+        while window.step is Step.OPEN and not await self._are_visible(session, copied, plan):
+            await asyncio.sleep(next(pauses, _PAUSES[-1]))
+            assert self._source is not None
+            if monotonic() > until or await is_quiet(session, self._source):
+                copied.awaited = ()
+
+    async def _are_visible(self, session: Session, copied: TableCopy, plan: ReadPlan) -> bool:
+        """Whether a read shows the rows that are waited for."""
+        if copied.awaited:
             found = {plan.row_key(row) for row in await rows_of_keys(session, plan, copied.awaited)}
-            copied.awaited = () if is_last else tuple(key for key in copied.awaited if key not in found)
-            if copied.awaited:
-                await asyncio.sleep(next(pauses, _PAUSES[-1]))
-                assert self._source is not None
-                is_last = monotonic() > until or await is_quiet(session, self._source)
+            copied.awaited = tuple(key for key in copied.awaited if key not in found)
+        return not copied.awaited
 
     async def _open(self, session: Session, table: TableId, window: Window) -> None:
         if window.is_locking and window.what != "table":
