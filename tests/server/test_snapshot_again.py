@@ -1,0 +1,79 @@
+"""A running stream copies a table again and again under writers: each copy has what the table had at its place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.support.copied_tables import Kept, Writers, make_table
+from tests.server.support.semi_sync_sources import acknowledged_slowly, waiting
+from tests.server.support.streams import SECONDS, stream_of
+from tests.support.servers import Server
+
+ROWS, ORDERS, LONG_ORDERS = 400, 5, 100
+
+
+async def copy_again(server: Server, schema: str, seed: int, orders: int) -> None:
+    """Some orders come before the copy before them is complete."""
+    rng = random.Random(seed)
+    make_table(server, schema, "t", ROWS)
+    server.query(f"CREATE TABLE {schema}.last (id INT PRIMARY KEY)")
+    table, kept, voided = f"{schema}.t", Kept({"t": ("id",), "last": ("id",)}), 0
+    options: dict[str, Any] = {"snapshot_chunk_rows": 50, "heartbeat": 600}
+    async with (
+        asyncio.timeout(SECONDS + orders),
+        stream_of(server, tables=f"{schema}.*", **options) as stream,
+    ):
+        await stream.snapshot(table)
+        with Writers(server, table, 2 * ROWS, front=ROWS, pause=0.005).run(4, seed) as writers:
+            left = rng.randint(1, 60)
+            async for tx in stream.transactions():
+                await kept.take(tx)
+                voided += tx.voided is not None
+                left -= 1
+                if not left:
+                    if not orders:
+                        break
+                    orders, left = orders - 1, rng.randint(1, 60)
+                    await stream.snapshot(table)
+            writers.stop()
+        server.query(f"INSERT INTO {schema}.last VALUES (1)")
+        is_last = False
+        async for tx in stream.transactions():
+            changes = await kept.take(tx)
+            is_last = is_last or any(change.table.name == "last" for change in changes)
+            if is_last and is_complete(tx.checkpoint.snapshot or ""):
+                break
+    print(f"{server.name}: {voided} copies began anew, {kept.reads} rows were read")
+    assert voided
+    assert kept.violations == []
+    assert kept.differences(server, schema, "t") == []
+
+
+def is_complete(state: str) -> bool:
+    """Whether no copy goes on. A compressed state has keys that are read again."""
+    found = json.loads(state if state[:1] == "{" else '{"waiting": 1}')
+    return not (found["waiting"] or found["begun"])
+
+
+async def test_a_table_is_copied_again_under_writers(seed: int, server: Server, schema: str) -> None:
+    await copy_again(server, schema, seed, ORDERS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8"])
+async def test_a_table_is_copied_again_under_writers_whose_commits_wait(
+    seed: int, name: str, extra_server: Callable[..., Server]
+) -> None:
+    """Streams have each transaction 20 ms before tables show it; MySQL is without GTIDs."""
+    is_mysql = name == "mysql:9.7"
+    server = extra_server(name, *(("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF") if is_mysql else ()))
+    with server.fresh_schema() as schema, waiting(server):
+        server.query(f"SET GLOBAL rpl_semi_sync_{server.semi_sync_word}_wait_point = 'AFTER_SYNC'")
+        with acknowledged_slowly(server):
+            await copy_again(server, schema, seed, LONG_ORDERS)
