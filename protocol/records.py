@@ -127,7 +127,8 @@ class _Init(_StandIn):
         self._left = _INSTANCES_BEFORE_WRITING
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or self._left <= 0:
+        # ``inspect.signature`` of Python 3.13 binds the method to the class.
+        if instance is None or self._left <= 0 or isinstance(instance, type):
             return super().__get__(instance, owner)
         self._left -= 1
         return partial(self._set_fields, instance)
