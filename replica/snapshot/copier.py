@@ -43,7 +43,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
 # Seconds that rows which the log has are waited for. A semi-synchronous source waits 10 seconds for its replica.
-_PATIENCE: Final = 30.0
+_PATIENCE: Final = 15.0
 # The table was altered after the view was opened; the server's patience ran out; the table does not exist.
 _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
