@@ -140,6 +140,7 @@ class StreamCopy:
                 f"snapshot(): {table} is left out by tables= and exclude_tables=, and its changes would be missing"
             )
         self._ordered.append((schema, name))
+        self._account.awaits_boundary = True
 
     def wake(self) -> None:
         """Let ``read`` return while a copy runs."""
@@ -196,9 +197,11 @@ class StreamCopy:
 
     async def look(self) -> None:
         """The stream has moved on, or is about to wait. Raises errors of the reading."""
-        has_begun = bool(self._ordered)
+        # Of a transaction that is open, the changes before the order would not be known.
+        has_begun = bool(self._ordered) and not self._account.progress.in_transaction
         if has_begun:
             await self._begin_ordered()
+            self._account.awaits_boundary = bool(self._ordered)
         if self._copier is not None:
             self._copier.look()
             if has_begun:

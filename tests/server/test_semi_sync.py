@@ -89,13 +89,22 @@ async def test_a_commit_waits_for_the_consumer(source: Source) -> None:
     assert consumer.rows == [1, 2, 3, 4]
 
 
+@contextlib.contextmanager
+def waiting_after_sync(source: Source) -> Iterator[None]:
+    """Commits wait when the log has them, and reads do not show them yet."""
+    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
+    source.set("wait_point", "AFTER_SYNC")
+    try:
+        yield
+    finally:
+        source.set("wait_point", before)
+
+
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: Source) -> None:
     """The log has brought their rows, and a read does not show them: they were missing in the copy."""
-    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
-    source.set("wait_point", "AFTER_SYNC")
     kept: set[object] = set()
-    try:
+    with waiting_after_sync(source):
         async with (
             asyncio.timeout(SECONDS),
             consuming(source) as consumer,
@@ -115,9 +124,46 @@ async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: So
                 if isinstance(event, replica.SnapshotCompleteEvent):
                     break
             await commit
-    finally:
-        source.set("wait_point", before)
     assert kept == {1, 2}
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_copy_that_is_ordered_within_a_transaction_begins_behind_it(source: Source) -> None:
+    """Changes of its first part were not known to the copy, which gave the row as it was before."""
+    table, other = f"{source.schema}.t", f"{source.schema}.other"
+    kept: dict[object, object] = {}
+
+    def commit() -> None:
+        with source.server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {table} SET b = 'new'")
+            for number in range(30):
+                cursor.execute(f"INSERT INTO {other} VALUES ({number}, REPEAT('x', 100000))")
+            connection.commit()
+
+    with waiting_after_sync(source):
+        async with (
+            asyncio.timeout(SECONDS),
+            consuming(source) as consumer,
+            stream_of(source.server, tables=f"{source.schema}.*") as stream,
+        ):
+            await asyncio.to_thread(source.insert, 1)
+            create = f"CREATE TABLE {other} (id INT PRIMARY KEY, v LONGTEXT)"
+            await asyncio.to_thread(source.server.query, create)
+            consumer.hold()
+            committing = asyncio.create_task(asyncio.to_thread(commit))
+            async for event in stream:
+                if isinstance(event, replica.SnapshotRowsEvent):
+                    kept |= dict(event.rows)  # type: ignore[arg-type]
+                if isinstance(event, replica.UpdateRowsEvent):
+                    kept |= dict(after for _, after in event.rows)  # type: ignore[misc, arg-type]
+                    await stream.snapshot(table)
+                if isinstance(event, replica.SnapshotCompleteEvent):
+                    break
+                if isinstance(event, replica.XidEvent) and kept:
+                    asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
+            consumer.release()
+            await committing
+    assert kept == {1: "new"}
 
 
 class _SlowStore(replica.FileCheckpointStore):
