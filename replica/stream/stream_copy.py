@@ -151,6 +151,7 @@ class StreamCopy:
         """Begin the copies that were ordered, at the stream's place."""
         if self._source is None:
             return
+        from ..snapshot.table_copy import TableProgress
         from ..snapshot.table_list import key_columns_of, list_tables
 
         session = await first_host(self._options, Session.open)
@@ -171,7 +172,9 @@ class StreamCopy:
         copy = self._copy or self._begin_copy(self._source)
         place = self._place()
         for table, plan in plans.items():
-            copy.add(table, key_columns_of(plan), place)
+            # Without a key nothing tells rows of the copy from those that the log has brought: these are void.
+            is_anew = not plan.key_names and table not in copy.tables
+            copy.add(table, key_columns_of(plan), place, TableProgress(is_void=True) if is_anew else None)
             self._estimates[table] = listed[table].estimate
         self._ordered = [table for table in self._ordered if table not in plans]
         assert self._copier is not None
