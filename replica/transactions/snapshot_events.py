@@ -46,9 +46,9 @@ class SnapshotRestartedEvent(Event):
     """The initial copy of a table begins anew: all rows of ``table`` that came so far are void. Delete them.
 
     The reasons: ``stream.snapshot()`` for a table that was copied before, or has no key; the commit of an XA
-    transaction that was prepared before the copy began, and whose rows are not known; more rows with new keys than are
-    read one by one; another key by DDL; TRUNCATE, DROP, RENAME and statements about partitions before the copy is
-    complete, as no event of the log takes such rows away one by one. This is no event of the log, like
+    transaction that was prepared before the copy began, and whose rows are not known; more rows with new keys than
+    are read one by one; another key by DDL; TRUNCATE, DROP, RENAME and statements about partitions before the copy
+    is complete, as no event of the log takes such rows away one by one. This is no event of the log, like
     ``SnapshotRowsEvent``.
     """
 
