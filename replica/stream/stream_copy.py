@@ -203,8 +203,10 @@ class StreamCopy:
         # Of a transaction that is open, the changes before the order would not be known.
         has_begun = bool(self._ordered) and not self._account.progress.in_transaction
         if has_begun:
-            await self._begin_ordered()
-            self._account.awaits_boundary = bool(self._ordered)
+            try:
+                await self._begin_ordered()
+            finally:
+                self._account.awaits_boundary = bool(self._ordered)
         if self._copier is not None:
             self._copier.look()
             if has_begun:

@@ -7,15 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from protocol.binlog.events import (
+    DeleteRowsEvent,
     Event,
     GtidEvent,
     MariadbGtidEvent,
+    UpdateRowsEvent,
     WriteRowsEvent,
     XaPrepareEvent,
     XidEvent,
 )
 from protocol.gtid import AnyGtidSet, Gtid, GtidSet, MariadbGtid, MariadbGtidSet
-from replica.snapshot.log_touches import _Scan
+from replica.snapshot.log_touches import NEWEST, _Scan
 from replica.snapshot.marks import Place
 from replica.snapshot.touches import Touch
 from replica.snapshot.transaction_touches import KeyColumns
@@ -56,3 +58,29 @@ def test_xa_that_is_decided_behind_the_end_is_found_as_prepared(
     assert found.touched == {IDENTITY: {(7,): Touch((7, 2, 3), is_new=True)}}
     assert list(found.prepared) == [Xid(1, b"\x01", b"")]
     assert found.prepared[Xid(1, b"\x01", b"")].touched == {IDENTITY: {(8,): Touch((8, 2, 3), is_new=True)}}
+
+
+def test_the_newest_rows_that_were_made_are_those_of_transactions_that_may_be_invisible() -> None:
+    """A row that a later transaction has changed was visible before."""
+    scan = _Scan(Place(FILE, 500), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect())
+
+    def transaction(*events: Event) -> tuple[object, ...]:
+        scan.feed([query("BEGIN"), *events, XidEvent(*AT, 1)])
+        return tuple(scan.found.made[IDENTITY])
+
+    def insert(*keys: int) -> Event:
+        return WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(key, 2, 3) for key in keys])
+
+    def update(key: int, new: int) -> Event:
+        return UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [((key, 2, 3), (new, 4, 5))])
+
+    def delete(key: int) -> Event:
+        return DeleteRowsEvent(*AT, 1, TABLE, 0, b"", [(key, 2, 3)])
+
+    assert transaction(insert(1, 2, 3)) == ((1,), (2,), (3,))
+    assert transaction(update(1, 1), delete(2)) == ((3,),)
+    assert transaction(update(1, 4), insert(5), delete(5)) == ((3,), (4,))
+    assert transaction(delete(3), insert(6), update(6, 6)) == ((4,), (6,))
+    assert transaction(insert(*range(100, 100 + NEWEST))) == tuple((100 + n,) for n in range(NEWEST))
+    scan.feed([query(f"ALTER TABLE {'.'.join(IDENTITY)} ADD COLUMN d INT")])
+    assert scan.found.made == {IDENTITY: ()}
