@@ -345,8 +345,8 @@ class Copier:
         self._copy.resolve(before.prepared)
         for name, table in copied.items():
             if self._copy.tables.get(name) is table and table.segments.start == start:
+                table.await_rows(before.made[name])
                 table.segments.lay_before(before.touched[name], Place(file, 4))
-                table.awaited = () if table.is_begun else tuple(before.made[name])
 
     async def _await_rows(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
         """Wait for the newest rows before the place at which the copy began: the log brings them no more.

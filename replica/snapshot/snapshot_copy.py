@@ -199,7 +199,7 @@ class SnapshotCopy:
             if self._lacks(touching, identity, table.progress):
                 self._restart(identity)
             elif not table.progress.is_whole:
-                table.segments.add(touched, self._touches.file)
+                table.add_touches(touched, self._touches.file)
                 self._changed(identity)
         for identity, keys in touching.moved.items():
             table = self.tables[identity]

@@ -6,13 +6,13 @@ is complete when all of that has been delivered. Chunks are read ahead of their 
 """
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from protocol.records import field, record, replace
 from protocol.rows.table import Table
 
 from .marks import Place
-from .touches import Corrected, Key, Moved, Row, Segments, correct, correct_wanted
+from .touches import Corrected, Key, Moved, Row, Segments, Touch, correct, correct_wanted
 from .transaction_touches import KeyColumns
 from .window import Bound, Window
 
@@ -160,13 +160,16 @@ class TableCopy:
 
     # Reading
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether rows of it were delivered, or there are none."""
-        progress = self.progress
-        return (
-            progress.is_read or progress.is_whole or progress.after is not None or progress.upto is not None
-        )
+    def await_rows(self, made: Sequence[Key]) -> None:
+        """Have the first rows wait for rows of these keys, which transactions before the first touches made."""
+        is_begun = self.progress.is_read or self.progress.upto is not None
+        self.awaited = () if is_begun else tuple(key for key in made if not self.segments.has(key))
+
+    def add_touches(self, touched: Mapping[Key, Touch], file: str) -> None:
+        """Add the touches of a transaction that has ended in a log file. What it has touched was visible before."""
+        self.segments.add(touched, file)
+        if self.awaited:
+            self.awaited = tuple(key for key in self.awaited if key not in touched)
 
     def next_window(self, place: Place, progress: TableProgress) -> Window | None:
         """The next window to read, now that the stream is at ``place``; None if none can be read now.

@@ -186,6 +186,10 @@ class Segments:
                 break
         return False
 
+    def has(self, key: Key) -> bool:
+        """Whether a key was touched."""
+        return any(key in segment.touched for segment in self._segments)
+
     def lay_before(self, touched: Touched, start: Place) -> None:
         """Add touches from before the first segment, read from the log separately; ``start`` is their beginning."""
         first = self._segments[0]

@@ -458,3 +458,23 @@ def test_rows_of_the_past_of_a_system_versioned_table_are_no_touches() -> None:
     assert versioned([(UpdateRowsEvent, [(before, (1, 10, ENDED))])]) == {(1,): GONE}
     assert versioned([(DeleteRowsEvent, [(1, 10, ENDED)])]) == {}
     assert versioned([(DeleteRowsEvent, [before])]) == {(1,): GONE}
+
+
+def test_rows_that_are_touched_later_are_not_waited_for() -> None:
+    """A row that is deleted meanwhile would be waited for in vain, and was visible before."""
+    copy = SnapshotCopy()
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000001", 500))
+    table = copy.tables[IDENTITY]
+    delete = DeleteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
+    copy.settle([query("BEGIN"), delete, XidEvent(*AT, 1)])
+    table.await_rows([(1,), (2,), (3,)])
+    assert table.awaited == ((2,), (3,))
+    delete = DeleteRowsEvent(*AT, 1, TABLE, 0, b"", [(3, 2, 3)])
+    copy.settle([query("BEGIN"), delete, XidEvent(*AT, 1)])
+    assert table.awaited == ((2,),)
+    table.begin_anew(Place("binlog.000001", 900))
+    assert table.awaited == ()
+    # The consumer has rows of a table that was begun.
+    table.progress = TableProgress((b"5",), (b"9",))
+    table.await_rows([(2,)])
+    assert table.awaited == ()
