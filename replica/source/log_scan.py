@@ -262,6 +262,10 @@ class LogScan:
             await session.aclose()
         if end is None or BinlogPosition(decoder.file, reached) >= end:
             return None
+        if passed is not None and self._source.version < (5, 7):
+            # MySQL 5.6 sends all that it has written, and no heartbeat for transactions that it passes over: of a log
+            # whose last ones are in ``start`` the end is not seen. Later versions send one (``Binlog_sender``).
+            return None
         return BinlogPosition(decoder.file, decoder.position) if passed is None else passed
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.binlog.events import Event, QueryEvent
+from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
 from protocol.errors import ProtocolError
 from protocol.gtid import GtidSet
@@ -16,10 +17,10 @@ from replica.source.hosts import first_host
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import ask
 from replica.source.session import Session
-from tests.support.raw_events import query
+from tests.support.raw_events import query, raw_event
 from tests.support.resumed_streams import from_gtids, from_position
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql
-from tests.support.socket_source import FILE, SocketSource, serving
+from tests.support.socket_source import FILE, UUID, SocketSource, serving
 
 Dump = BinlogDump | BinlogDumpGtid
 
@@ -91,4 +92,22 @@ async def test_a_dump_that_begins_at_the_end_is_over() -> None:
     end = BinlogPosition(FILE, log.position)
     async with serving(mysql(log, events_for=from_position(log), ends_dump=True)) as source:
         assert await scanned(source, end, end) == []
+        assert len(source.dumps) == 1
+
+
+@pytest.mark.parametrize("version", ["5.6.51", "5.7.44"])
+async def test_a_log_whose_last_transactions_are_known_ends(version: str) -> None:
+    """MySQL 5.6 sends nothing then, and later versions a heartbeat that says where they are."""
+    log = statements(2)
+    end = BinlogPosition(FILE, log.position)
+
+    def sent(dump: Dump) -> list[bytes]:
+        heartbeat = raw_event(EventType.HEARTBEAT, FILE.encode(), next_position=log.position)
+        beginning = from_gtids(log)(dump)
+        return beginning if version == "5.6.51" else [*beginning, heartbeat]
+
+    known = GtidSet(f"{UUID}:1-2")
+    known_source = mysql(log, variables=GTIDS_ON, version=version, events_for=sent, ends_dump=True)
+    async with serving(known_source) as source:
+        assert await scanned(source, known, end) == []
         assert len(source.dumps) == 1
