@@ -26,7 +26,7 @@ SILENCE: Final = 60.0
 # the table holds is a bound of a chunk, too. net_write_timeout: the reader may be slower than the server for a while.
 _SETTINGS: Final = (
     "time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, sql_big_selects = 1, "
-    "sql_select_limit = 18446744073709551615, net_write_timeout = 600, autocommit = 1"
+    "sql_select_limit = 18446744073709551615, net_write_timeout = 600"
 )
 _LARGEST_PACKET: Final = "SELECT @@max_allowed_packet"
 # A server gathers what it sends in a buffer of 16 KB, which the largest packet that has come makes larger: 40 MB were

@@ -365,6 +365,8 @@ class Copier:
         """Whether a read shows the rows that are waited for."""
         if copied.awaited:
             found = {plan.row_key(row) for row in await rows_of_keys(session, plan, copied.awaited)}
+            # With autocommit=0 on the source the next read would show the same.
+            await session.query("COMMIT")
             copied.awaited = tuple(key for key in copied.awaited if key not in found)
         return not copied.awaited
 
