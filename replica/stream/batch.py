@@ -110,8 +110,8 @@ class Account:
         self._decoder: EventDecoder | None = None
         # The initial copy of tables, which follows all events that are done; None without one.
         self.copy: SnapshotCopy | None = None
-        #: Whether a batch has to end between two transactions, as a copy was ordered, and begins there.
-        self.awaits_boundary = False
+        #: Tables whose copies were ordered. A copy begins between two transactions, so a batch has to end there.
+        self.ordered: list[tuple[str, str]] = []
         # False if the rows of events are undecoded.
         self._counts_rows = True
         # The copy's state as a checkpoint last had it: the same for most transactions.

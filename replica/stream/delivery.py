@@ -349,7 +349,7 @@ class Delivery:
         number, copy = 0, self._account.copy
         if self._is_divided:
             number = self._first_boundary(batch)
-        elif self._account.awaits_boundary or (copy is not None and copy.in_flight):
+        elif self._account.ordered or (copy is not None and copy.in_flight):
             # The last place in the batch at which a chunk could come, or a copy could begin.
             number = self._account.progress_behind().follow_all(batch.events, batch.end)
         if 0 < number < len(batch.events):

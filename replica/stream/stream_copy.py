@@ -43,7 +43,6 @@ class StreamCopy:
         self._copier: Copier | None = None
         # A read of the log that goes on while chunks are delivered.
         self._reading: asyncio.Task[None] | None = None
-        self._ordered: list[tuple[str, str]] = []
         self._source: Source | None = None
         self._began_at = 0.0
         self._estimates: dict[tuple[str, str], int] = {}
@@ -51,7 +50,7 @@ class StreamCopy:
     @property
     def is_known(self) -> bool:
         """Whether a copy was ordered or has begun."""
-        return bool(self._ordered) or self._copier is not None
+        return bool(self._account.ordered) or self._copier is not None
 
     def status(self) -> SnapshotStatus | None:
         """How far the copy has come; None without one."""
@@ -139,8 +138,7 @@ class StreamCopy:
             raise ConfigurationError(
                 f"snapshot(): {table} is left out by tables= and exclude_tables=, and its changes would be missing"
             )
-        self._ordered.append((schema, name))
-        self._account.awaits_boundary = True
+        self._account.ordered.append((schema, name))
 
     def wake(self) -> None:
         """Let ``read`` return while a copy runs."""
@@ -156,12 +154,12 @@ class StreamCopy:
 
         session = await first_host(self._options, Session.open)
         try:
-            ordered = list(dict.fromkeys(self._ordered))
+            ordered = list(dict.fromkeys(self._account.ordered))
             patterns = [f"{exact_pattern(schema)}.{exact_pattern(name)}" for schema, name in ordered]
             listed = {one.identity: one for one in await list_tables(session, table_filter(patterns))}
             for table in ordered:
                 if table not in listed:
-                    self._ordered.remove(table)
+                    self._account.ordered.remove(table)
                     raise ConfigurationError(
                         f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
                     )
@@ -176,7 +174,7 @@ class StreamCopy:
             is_anew = not plan.key_names and table not in copy.tables
             copy.add(table, key_columns_of(plan), place, TableProgress(is_void=True) if is_anew else None)
             self._estimates[table] = listed[table].estimate
-        self._ordered = [table for table in self._ordered if table not in plans]
+        self._account.ordered = [table for table in self._account.ordered if table not in plans]
         assert self._copier is not None
         if not self._copier.is_started:
             self._copier.start(self._options, self._source)
@@ -201,12 +199,9 @@ class StreamCopy:
     async def look(self) -> None:
         """The stream has moved on, or is about to wait. Raises errors of the reading."""
         # Of a transaction that is open, the changes before the order would not be known.
-        has_begun = bool(self._ordered) and not self._account.progress.in_transaction
+        has_begun = bool(self._account.ordered) and not self._account.progress.in_transaction
         if has_begun:
-            try:
-                await self._begin_ordered()
-            finally:
-                self._account.awaits_boundary = bool(self._ordered)
+            await self._begin_ordered()
         if self._copier is not None:
             self._copier.look()
             if has_begun:
@@ -215,7 +210,7 @@ class StreamCopy:
 
     async def read(self, read: Callable[[], Coroutine[object, object, None]]) -> None:
         """Read from the log by ``read``, or return because a chunk has been read: then ``read`` goes on meanwhile."""
-        is_active = bool(self._ordered) or (self._copy is not None and self._copy.is_active)
+        is_active = bool(self._account.ordered) or (self._copy is not None and self._copy.is_active)
         changed = self._copier.changed if self._copier is not None and is_active else None
         if self._reading is None and changed is None:
             await read()

@@ -90,40 +90,47 @@ async def test_a_commit_waits_for_the_consumer(source: Source) -> None:
 
 
 @contextlib.contextmanager
-def waiting_after_sync(source: Source) -> Iterator[None]:
-    """Commits wait when the log has them, and reads do not show them yet."""
+def wait_point(source: Source, value: str) -> Iterator[None]:
+    """AFTER_SYNC: commits wait when the log has them, and reads do not show them yet."""
     [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
-    source.set("wait_point", "AFTER_SYNC")
+    source.set("wait_point", value)
     try:
         yield
     finally:
         source.set("wait_point", before)
 
 
-@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: Source) -> None:
-    """The log has brought their rows, and a read does not show them: they were missing in the copy."""
-    kept: set[object] = set()
-    with waiting_after_sync(source):
+@contextlib.asynccontextmanager
+async def beside_a_consumer(source: Source) -> AsyncIterator[tuple[Consumer, BinlogStream]]:
+    """A consumer for which commits wait, after one row, and a stream for which they do not."""
+    with wait_point(source, "AFTER_SYNC"):
         async with (
             asyncio.timeout(SECONDS),
             consuming(source) as consumer,
             stream_of(source.server, tables=f"{source.schema}.*") as stream,
         ):
             await asyncio.to_thread(source.insert, 1)
-            consumer.hold()
-            commit = await source.inserting(2)
-            async for event in stream:
-                if isinstance(event, replica.SnapshotRowsEvent | replica.WriteRowsEvent):
-                    kept |= {row[0] for row in event.rows}
-                if isinstance(event, XidEvent) and kept == {1, 2}:
-                    # The copy begins anew, or now.
-                    kept.clear()
-                    await stream.snapshot(f"{source.schema}.t")
-                    asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
-                if isinstance(event, replica.SnapshotCompleteEvent):
-                    break
-            await commit
+            yield consumer, stream
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_a_copy_on_a_running_stream_waits_for_commits_that_wait(source: Source) -> None:
+    """The log has brought their rows, and a read does not show them: they were missing in the copy."""
+    kept: set[object] = set()
+    async with beside_a_consumer(source) as (consumer, stream):
+        consumer.hold()
+        commit = await source.inserting(2)
+        async for event in stream:
+            if isinstance(event, replica.SnapshotRowsEvent | replica.WriteRowsEvent):
+                kept |= {row[0] for row in event.rows}
+            if isinstance(event, XidEvent) and kept == {1, 2}:
+                # The copy begins anew, or now.
+                kept.clear()
+                await stream.snapshot(f"{source.schema}.t")
+                asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
+            if isinstance(event, replica.SnapshotCompleteEvent):
+                break
+        await commit
     assert kept == {1, 2}
 
 
@@ -140,29 +147,23 @@ async def test_a_copy_that_is_ordered_within_a_transaction_begins_behind_it(sour
                 cursor.execute(f"INSERT INTO {other} VALUES ({number}, REPEAT('x', 100000))")
             connection.commit()
 
-    with waiting_after_sync(source):
-        async with (
-            asyncio.timeout(SECONDS),
-            consuming(source) as consumer,
-            stream_of(source.server, tables=f"{source.schema}.*") as stream,
-        ):
-            await asyncio.to_thread(source.insert, 1)
-            create = f"CREATE TABLE {other} (id INT PRIMARY KEY, v LONGTEXT)"
-            await asyncio.to_thread(source.server.query, create)
-            consumer.hold()
-            committing = asyncio.create_task(asyncio.to_thread(commit))
-            async for event in stream:
-                if isinstance(event, replica.SnapshotRowsEvent):
-                    kept |= dict(event.rows)  # type: ignore[arg-type]
-                if isinstance(event, replica.UpdateRowsEvent):
-                    kept |= dict(after for _, after in event.rows)  # type: ignore[misc, arg-type]
-                    await stream.snapshot(table)
-                if isinstance(event, replica.SnapshotCompleteEvent):
-                    break
-                if isinstance(event, replica.XidEvent) and kept:
-                    asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
-            consumer.release()
-            await committing
+    async with beside_a_consumer(source) as (consumer, stream):
+        create = f"CREATE TABLE {other} (id INT PRIMARY KEY, v LONGTEXT)"
+        await asyncio.to_thread(source.server.query, create)
+        consumer.hold()
+        committing = asyncio.create_task(asyncio.to_thread(commit))
+        async for event in stream:
+            if isinstance(event, replica.SnapshotRowsEvent):
+                kept |= dict(event.rows)  # type: ignore[arg-type]
+            if isinstance(event, replica.UpdateRowsEvent):
+                kept |= dict(after for _, after in event.rows)  # type: ignore[misc, arg-type]
+                await stream.snapshot(table)
+            if isinstance(event, replica.SnapshotCompleteEvent):
+                break
+            if isinstance(event, replica.XidEvent) and kept:
+                asyncio.get_running_loop().call_later(HELD_SECONDS, consumer.release)
+        consumer.release()
+        await committing
     assert kept == {1: "new"}
 
 
@@ -311,16 +312,14 @@ async def test_what_is_passed_over_holds_nobody_up(source: Source) -> None:
         assert source.status("yes_tx") == confirmed + 5
 
 
-@pytest.mark.parametrize("wait_point", ["AFTER_SYNC", "AFTER_COMMIT"])
+@pytest.mark.parametrize("waits", ["AFTER_SYNC", "AFTER_COMMIT"])
 @pytest.mark.parametrize("by_gtid", [True, False])
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
-async def test_a_commit_waits_for_the_next_connection(source: Source, by_gtid: bool, wait_point: str) -> None:
+async def test_a_commit_waits_for_the_next_connection(source: Source, by_gtid: bool, waits: str) -> None:
     """Also before it is committed in the source itself (AFTER_SYNC): then its GTID is not among the executed ones."""
     policy = replica.ReconnectPolicy(initial=0.01, maximum=0.1)
     start = None if by_gtid else end_of_log(source.server)
-    [(before,)] = source.server.query(f"SELECT @@GLOBAL.rpl_semi_sync_{source.word}_wait_point")
-    source.set("wait_point", wait_point)
-    try:
+    with wait_point(source, waits):
         async with consuming(source, reconnect=policy, start=start) as consumer:
             await asyncio.to_thread(source.insert, 1)
             for number in (2, 3, 4):
@@ -333,8 +332,6 @@ async def test_a_commit_waits_for_the_next_connection(source: Source, by_gtid: b
                 assert await commit < TIMEOUT_SECONDS
             assert consumer.stream.status.reconnects == 3
             assert consumer.rows == [1, 2, 3, 4]
-    finally:
-        source.set("wait_point", before)
     assert source.missed == 0
 
 
