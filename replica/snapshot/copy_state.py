@@ -6,7 +6,8 @@ member, which names the type.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
@@ -18,12 +19,16 @@ from protocol.values.plain_values import plain_value, value_of_plain
 from ..sql.xa import Xid
 from .table_copy import TableProgress
 from .touches import Key
-from .transaction_touches import TableId
+from .transaction_touches import WHOLE_TABLE, TableId
 from .window import Bound
 
 _VERSION: Final = 1
 #: More tables than this that wait or are whole are not named one by one: a checkpoint stays small.
 MOST_NAMED: Final = 30
+#: Of a table with more keys to be read again a checkpoint says that its copy begins anew.
+MOST_KEYS: Final = 200
+#: So much longer a text may be for such keys: a checkpoint is written for each transaction.
+MOST_TEXT: Final = 2000
 # A longer text is compressed: keys to be read again are many, and alike.
 _MOST_PLAIN: Final = 1000
 _COMPRESSED: Final = "zlib:"
@@ -50,8 +55,44 @@ class CopyState:
         """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others.
 
         Tables are copied in the order of their names. If there are many, two names stand for the others: the last
-        table that is whole like all before it, and the first one that waits like all behind it.
+        table that is whole like all before it, and the first one that waits like all behind it. If there are too many
+        keys, tables with most of them are said to begin anew, which costs a consumer that goes on from here the rows
+        that it has of them.
         """
+        lists = sorted(self._key_lists(), key=lambda one: len(one[2]))
+        most = sum(len(keys) <= MOST_KEYS for _, _, keys in lists)
+        text = self._without(lists[most:])._text()
+        if len(text) <= MOST_TEXT:
+            return text
+        longest = len(self._without(lists)._text()) + MOST_TEXT
+        kept = (
+            bisect(range(most + 1), longest, key=lambda number: len(self._without(lists[number:])._text()))
+            - 1
+        )
+        return self._without(lists[kept:])._text()
+
+    def _key_lists(self) -> Iterator[tuple[TableId, Xid | None, tuple[Key, ...]]]:
+        """The keys of each table that are to be read again, and those that prepared transactions have touched."""
+        for table, progress in self.tables.items():
+            if progress.again:
+                yield table, None, progress.again
+        for xid, touched in self.prepared.items():
+            for table, keys in touched.items():
+                yield table, xid, keys
+
+    def _without(self, lists: Sequence[tuple[TableId, Xid | None, tuple[Key, ...]]]) -> "CopyState":
+        """The same, with less known of tables."""
+        if not lists:
+            return self
+        tables, prepared = dict(self.tables), dict(self.prepared)
+        for table, xid, _ in lists:
+            if xid is None:
+                tables[table] = tables[table].anew()
+            else:
+                prepared[xid] = {**prepared[xid], table: (WHOLE_TABLE,)}
+        return CopyState(tables, prepared, self.has_all)
+
+    def _text(self) -> str:
         waiting, whole, begun = [], [], []
         tables = sorted(self.tables.items())
         content: dict[str, object] = {"version": _VERSION, "all": self.has_all}

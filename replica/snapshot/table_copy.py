@@ -16,8 +16,11 @@ from .touches import Corrected, Key, Moved, Row, Segments, Touch, correct, corre
 from .transaction_touches import KeyColumns
 from .window import Bound, Window
 
-#: More keys than this are not read one by one: the table is copied again from its beginning.
-MOST_AGAIN = 200
+#: More keys than this are not read one by one: the table is copied again from its beginning. Each transaction that
+#: adds one goes through all of them.
+MOST_AGAIN = 2_000
+#: So many rows are read by their keys with one statement.
+_KEYS_AT_ONCE = 200
 #: So many keys are kept of a table whose copy has not begun.
 NEWEST_AGAIN = 50
 #: How many chunks of one table are read and not yet delivered.
@@ -189,7 +192,7 @@ class TableCopy:
         if self._again is None and (progress.upto is not None or progress.is_read):
             wanted = [key for key in progress.again if not self.segments.awaits_file(key)]
             if wanted:
-                self._again = Window("keys", self.segments, None, None, wanted)
+                self._again = Window("keys", self.segments, None, None, wanted[:_KEYS_AT_ONCE])
                 return self._again
         if progress.is_read or len(self._chunks) >= _AHEAD:
             return None

@@ -1,0 +1,118 @@
+"""The text that a checkpoint carries of a copy: it gives the same state again, and stays small."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from protocol.errors import CheckpointError
+from protocol.position import Checkpoint
+from protocol.records import replace
+from replica.snapshot.copy_state import MOST_KEYS, MOST_TEXT, CopyState
+from replica.snapshot.table_copy import TableProgress
+from replica.snapshot.touches import Key
+from replica.sql.xa import Xid
+
+KEYS = (
+    (1, "a"),
+    (Decimal("1.50"), "\udcff"),
+    (date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 6)),
+    (b"\x00\xff", timedelta(days=-1, seconds=3, microseconds=7)),
+)
+
+
+def test_a_state_survives_a_checkpoint() -> None:
+    state = CopyState(
+        {
+            ("shop", "waits"): TableProgress(),
+            ("shop", "begun"): TableProgress((b"\xff",), (b"9",), KEYS, 12, True),
+            ("shop", "void"): TableProgress(rows=2, is_void=True),
+            ("shop", "whole"): TableProgress(rows=3, is_read=True, is_whole=True),
+        },
+        {Xid(1, b"g", b"b"): {("shop", "begun"): KEYS}},
+    )
+    checkpoint = Checkpoint("binlog.000001", 4, snapshot=state.to_text())
+    read = Checkpoint.from_dict(checkpoint.to_dict())
+    assert read == checkpoint
+    assert read.snapshot is not None
+    assert CopyState.from_text(read.snapshot) == state
+    assert not state.is_whole
+
+
+def test_a_state_with_many_keys_to_read_again_is_small() -> None:
+    keys = tuple((f"K{number:019d}",) for number in range(MOST_KEYS))
+    state = CopyState({("shop", f"t{n}"): TableProgress((b"5",), (b"9",), keys, 12) for n in range(3)})
+    text = state.to_text()
+    assert len(text) < 2000
+    assert CopyState.from_text(text) == state
+
+
+@pytest.mark.parametrize("width", [8, 40, 700])
+def test_a_state_that_would_be_long_has_the_tables_with_most_keys_begin_anew(width: int) -> None:
+    """A checkpoint is written for each transaction: it stays below 4 KB however many keys are to be read again."""
+    chance = random.Random(width)
+
+    def keys(count: int) -> tuple[Key, ...]:
+        letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+        return tuple(("".join(chance.choices(letters, k=width)),) for _ in range(count))
+
+    few = TableProgress((b"5",), (b"9",), keys(2), 12)
+    many = {("shop", f"t{n}"): replace(few, again=keys(40 * n)) for n in range(1, 7)}
+    xid, prepared = Xid(1, b"g", b""), keys(1)
+    xids = {xid: {("shop", "few"): prepared, ("shop", "t1"): keys(5_000)}}
+    state = CopyState({("shop", "few"): few, **many}, xids)
+    text = state.to_text()
+    assert len(text) <= MOST_TEXT + 500
+    read = CopyState.from_text(text)
+    assert read.tables["shop", "few"] == few
+    anew = [table for table, progress in read.tables.items() if progress.is_void]
+    assert all(read.tables[table] == state.tables[table].anew() for table in anew)
+    assert {**state.tables, **{table: read.tables[table] for table in anew}} == read.tables
+    # Of the prepared transaction the table is known, and no row: its end begins the copy of the table anew.
+    assert read.prepared[xid] == {("shop", "few"): prepared, ("shop", "t1"): ((),)}
+    assert ("shop", "t6") in anew
+
+
+@pytest.mark.parametrize("whole", [0, 1, 300, 599, 600])
+def test_a_state_of_many_tables_is_small(whole: int) -> None:
+    """Of the tables behind those that are whole, one has begun and one is whole, too."""
+    tables = {("shop", f"a_table_with_a_long_name_{number:04d}"): TableProgress() for number in range(600)}
+    names = list(tables)
+    for name in names[:whole]:
+        tables[name] = TableProgress(rows=2, is_read=True, is_whole=True)
+    if whole < 590:
+        tables[names[whole + 2]] = TableProgress((b"1",), (b"9",), rows=3)
+        tables[names[whole + 4]] = TableProgress(rows=5, is_read=True, is_whole=True)
+    state = CopyState(tables, has_all=True)
+    text = state.to_text()
+    assert len(text) < 1000
+    read = CopyState.from_text(text, [*names, ("shop", "b")])
+    assert sum(progress.rows for progress in read.tables.values()) == sum(one.rows for one in tables.values())
+    read.tables.pop(("shop", "b"), None)
+    assert {name: one.is_whole for name, one in read.tables.items()} == {
+        name: one.is_whole for name, one in tables.items()
+    }
+    assert {name for name, one in read.tables.items() if one == TableProgress()} == {
+        name for name, one in tables.items() if one == TableProgress()
+    }
+    assert read.has_all
+
+
+def test_tables_that_were_ordered_one_by_one_are_all_named() -> None:
+    tables = {("shop", f"t{number:04d}"): TableProgress() for number in range(100)}
+    assert CopyState.from_text(CopyState(tables).to_text(), [("shop", "t0000x")]).tables == tables
+
+
+def test_a_checkpoint_without_a_copy_is_what_it_was() -> None:
+    assert "snapshot" not in Checkpoint("binlog.000001", 4).to_dict()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "zlib:", "zlib:AAAA", "zlib:%", '{"version":2}', '{"version":1,"waiting":[1]}']
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(CheckpointError, match="copy"):
+        CopyState.from_text(text)
