@@ -7,7 +7,6 @@ mark (without GTIDs, MySQL 5.6, MariaDB), once after each start in the middle of
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
@@ -33,11 +32,8 @@ from ..sql.statement_kind import kind_of, sql_mode_of
 from ..sql.xa import Xid
 from .marks import Place
 from .snapshot_copy import tables_of, waits_for_transactions
-from .touches import Key, Touched, add_transaction
+from .touches import NEWEST_KEYS, Key, Touched, add_transaction
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
-
-#: So many keys are kept of the newest rows of a table.
-NEWEST: Final = 50
 
 
 async def touches_before(
@@ -137,7 +133,7 @@ class _Scan:
                 made.pop(key, None)
                 if touch.is_new and not touch.is_gone:
                     made[key] = None
-            for key in list(islice(made, max(0, len(made) - NEWEST))):
+            for key in list(islice(made, max(0, len(made) - NEWEST_KEYS))):
                 del made[key]
 
     def _note_statement(self, event: QueryEvent) -> None:

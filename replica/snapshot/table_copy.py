@@ -12,7 +12,7 @@ from protocol.records import field, record, replace
 from protocol.rows.table import Table
 
 from .marks import Place
-from .touches import Corrected, Key, Moved, Row, Segments, Touch, correct, correct_wanted
+from .touches import NEWEST_KEYS, Corrected, Key, Moved, Row, Segments, Touch, correct, correct_wanted
 from .transaction_touches import KeyColumns
 from .window import Bound, Window
 
@@ -21,8 +21,6 @@ from .window import Bound, Window
 MOST_AGAIN = 2_000
 #: So many rows are read by their keys with one statement.
 _KEYS_AT_ONCE = 200
-#: So many keys are kept of a table whose copy has not begun.
-NEWEST_AGAIN = 50
 #: How many chunks of one table are read and not yet delivered.
 _AHEAD = 4
 
@@ -66,7 +64,7 @@ class TableProgress:
         """
         if self.upto is None and not self.is_read and not is_reading:
             before = dict.fromkeys(self.again)
-            newest = (*(key for key in before if key not in moved), *moved)[-NEWEST_AGAIN:]
+            newest = (*(key for key in before if key not in moved), *moved)[-NEWEST_KEYS:]
             return replace(self, again=newest) if newest != self.again else self
         if self.is_read:
             return self.with_again(_moved_on(self.again, moved, touched))

@@ -22,6 +22,10 @@ from protocol.rows.column import ABSENT
 
 from .marks import LOWEST, FileMark, LowMark, Place
 
+#: Rows that the log has brought and reads may not show yet: so many keys of the newest are kept for each table whose
+#: copy has not begun.
+NEWEST_KEYS: Final = 50
+
 Row = tuple[object, ...]
 Key = tuple[object, ...]
 #: Some columns of a row, by their index.

@@ -17,9 +17,9 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.gtid import AnyGtidSet, Gtid, GtidSet, MariadbGtid, MariadbGtidSet
-from replica.snapshot.log_touches import NEWEST, _Scan
+from replica.snapshot.log_touches import _Scan
 from replica.snapshot.marks import Place
-from replica.snapshot.touches import Touch
+from replica.snapshot.touches import NEWEST_KEYS, Touch
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.sql.dialect import Dialect
 from replica.sql.xa import Xid
@@ -81,6 +81,8 @@ def test_the_newest_rows_that_were_made_are_those_of_transactions_that_may_be_in
     assert transaction(update(1, 1), delete(2)) == ((3,),)
     assert transaction(update(1, 4), insert(5), delete(5)) == ((3,), (4,))
     assert transaction(delete(3), insert(6), update(6, 6)) == ((4,), (6,))
-    assert transaction(insert(*range(100, 100 + NEWEST))) == tuple((100 + n,) for n in range(NEWEST))
+    assert transaction(insert(*range(100, 100 + NEWEST_KEYS))) == tuple(
+        (100 + n,) for n in range(NEWEST_KEYS)
+    )
     scan.feed([query(f"ALTER TABLE {'.'.join(IDENTITY)} ADD COLUMN d INT")])
     assert scan.found.made == {IDENTITY: ()}

@@ -25,8 +25,8 @@ from replica.snapshot.copy_state import MOST_KEYS, CopyState
 from replica.snapshot.log_touches import Before
 from replica.snapshot.marks import FileMark, GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
-from replica.snapshot.table_copy import MOST_AGAIN, NEWEST_AGAIN, TableProgress
-from replica.snapshot.touches import GONE, Moved, Segments, Touch, Touched, written
+from replica.snapshot.table_copy import MOST_AGAIN, TableProgress
+from replica.snapshot.touches import GONE, NEWEST_KEYS, Moved, Segments, Touch, Touched, written
 from replica.snapshot.transaction_touches import KeyColumns, Touching, TransactionTouches
 from replica.sql.dialect import Dialect
 from replica.sql.xa import Xid
@@ -224,7 +224,7 @@ def test_moved_rows_of_a_table_that_waits_are_few_in_a_checkpoint() -> None:
         moved = UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [((number, 2, 3), (number + 1000, 2, 3))])
         copy.settle([query("BEGIN"), moved, XidEvent(*AT, 1)])
     progress = copy.tables[IDENTITY].progress
-    assert progress.again == tuple((number + 1000,) for number in range(MOST_AGAIN + 1))[-NEWEST_AGAIN:]
+    assert progress.again == tuple((number + 1000,) for number in range(MOST_AGAIN + 1))[-NEWEST_KEYS:]
     assert not progress.is_void
     assert [window.what for _, window in copy.windows(place, 9)] == ["first"]
 
