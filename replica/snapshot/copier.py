@@ -26,7 +26,7 @@ from ..source.quiet_end import is_quiet
 from ..source.server_facts import Source
 from ..source.session import Session
 from .chunk_reader import ChunkReader, prepare_session
-from .key_rows import rows_of_keys
+from .key_rows import KEYS_AT_ONCE, rows_of_keys
 from .log_touches import touches_before
 from .marks import FileMark, LowMark, Place, PositionMark
 from .read_plan import ReadPlan
@@ -35,6 +35,7 @@ from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
 from .table_copy import TableCopy
 from .table_list import NO_TABLE, key_columns_of, name_tables, read_plans
+from .touches import Row
 from .transaction_touches import TableId
 from .window import Step, Window
 
@@ -383,8 +384,7 @@ class Copier:
         """Read the rows of a window; returns their bytes."""
         reader = ChunkReader(session, plan)
         if window.what == "keys":
-            found = await rows_of_keys(session, plan, window.wanted, self._suffix)
-            window.take_rows(plan.table, plan.select.key, found, None)
+            await self._read_keys(session, table, plan, window)
             return 0
         if window.what == "table":
             chunk = await reader.start(KeyRange())
@@ -402,6 +402,15 @@ class Copier:
             end = None if end == upto else end
         window.take_rows(plan.table, plan.select.key, rows, end, upto)
         return chunk.size
+
+    async def _read_keys(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
+        """Read rows by their keys; not many more than a chunk of the table has: the others wait."""
+        limit, rows = self._rows.get(table, self._options.snapshot_chunk_rows), list[Row]()
+        window.wanted = window.wanted[: max(limit, KEYS_AT_ONCE)]
+        for begin in range(0, len(window.wanted), KEYS_AT_ONCE):
+            some = window.wanted[begin : begin + KEYS_AT_ONCE]
+            rows += await rows_of_keys(session, plan, some, self._suffix)
+        window.take_rows(plan.table, plan.select.key, rows, None)
 
     def _fit(self, table: TableId, rows: int, size: int) -> None:
         """Read fewer rows at once where rows are large."""

@@ -19,8 +19,6 @@ from .window import Bound, Window
 #: More keys than this are not read one by one: the table is copied again from its beginning. Each transaction that
 #: adds one goes through all of them.
 MOST_AGAIN = 2_000
-#: So many rows are read by their keys with one statement.
-_KEYS_AT_ONCE = 200
 #: How many chunks of one table are read and not yet delivered.
 _AHEAD = 4
 
@@ -190,7 +188,7 @@ class TableCopy:
         if self._again is None and (progress.upto is not None or progress.is_read):
             wanted = [key for key in progress.again if not self.segments.awaits_file(key)]
             if wanted:
-                self._again = Window("keys", self.segments, None, None, wanted[:_KEYS_AT_ONCE])
+                self._again = Window("keys", self.segments, None, None, wanted)
                 return self._again
         if progress.is_read or len(self._chunks) >= _AHEAD:
             return None

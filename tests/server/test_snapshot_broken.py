@@ -63,7 +63,7 @@ def no_high_mark(patch: Patch) -> None:
 
 
 def stream_is_not_waited_for(patch: Patch) -> None:
-    patch.setattr(Segments, "covering", lambda self, low: self._first + len(self._starts) - 1)
+    patch.setattr(Segments, "covering", lambda self, low: self.newest)
 
 
 def xa_counts_at_prepare(patch: Patch) -> None:
