@@ -75,7 +75,8 @@ class Options(Selection):
     renderer's own table of value converters, and no argument of ``replica.connect``; nor is
     ``snapshot_restarts_after_ddl``: DDL of a table begins its copy anew, for a consumer that cannot apply it.
     ``host`` and ``port`` are the first of ``hosts``. ``get_server_public_key`` is None for the default: only from
-    this machine. ``warned`` has the warnings that are logged once; the options of each host share it.
+    this machine. ``warned`` has the warnings that are logged once; the options of each host share it. ``server`` is
+    the name of the server that connections have to reach, where behind the address may be several; None: any.
     """
 
     host: str = "localhost"
@@ -113,6 +114,7 @@ class Options(Selection):
     snapshot_where: Mapping[str, str] = field(default_factory=dict)
     snapshot_locking: SnapshotLocking = "none"
     snapshot_restarts_after_ddl: bool = False
+    server: str | None = None
     cells: CellTable | None = field(default=None, repr=False)
     warned: set[str] = field(default_factory=set, repr=False, compare=False)
 

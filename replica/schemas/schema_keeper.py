@@ -104,6 +104,7 @@ class SchemaKeeper:
         """
         dump = opening.dump
         self._source = source = dump.source
+        self._connection.move(dump.session.options)
         if not self._options.row_values:
             # Rows that are only counted need no names.
             return

@@ -35,8 +35,9 @@ class SecondConnection:
         return self._options
 
     def move(self, options: Options) -> None:
-        """From now on ask the host of these options."""
-        if options.address != self._options.address and self._session is not None:
+        """From now on ask the host of these options, and the server that they name."""
+        before = self._options.address, self._options.server
+        if (options.address, options.server) != before and self._session is not None:
             self._session.abort()
             self._session = None
         self._options = options

@@ -16,6 +16,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
+from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement
 from .session import Session
 from .statement_answers import Answer, Question, first_text, only_row, read_value, rows_of
 
@@ -28,10 +29,9 @@ _VARIABLES: Final = (
     "log_bin",
     "lower_case_table_names",
     "rpl_semi_sync_master_enabled",
-    "server_id",
-    "server_uuid",
     "version_comment",
     "wsrep_on",
+    *NAME_VARIABLES,
 )
 #: version_comment of a ``BinlogServer`` of this library.
 RELAY_COMMENT: Final = "mysql-replica"
@@ -57,7 +57,8 @@ class Source:
     MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
     explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
     ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster of MariaDB, and
-    other nodes may have its server_id. ``is_semi_sync``: commits on MariaDB may wait for replicas.
+    other nodes may have its server_id. ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
+    server from others behind its address.
     """
 
     is_mariadb: bool
@@ -74,6 +75,7 @@ class Source:
     is_relay: bool = False
     is_galera: bool = False
     is_semi_sync: bool = False
+    name: str = ""
 
     @property
     def version_text(self) -> str:
@@ -106,14 +108,15 @@ class Source:
 
 
 async def ask(session: Session) -> Source:
-    """Query the facts about a source."""
-    names = ", ".join(f"'{name}'" for name in _VARIABLES)
-    statement = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+    """Query the facts about a source. The options of the session then name it."""
+    statement = variables_statement(_VARIABLES)
     asked = time.time()
     clock, variables = await session.query_each([_CLOCK, Question(statement, 2)])
     offset = await _clock_offset(session, clock, asked)
-    found = {str(name).lower(): str(value) for name, value in rows_of(variables)}
+    found = variables_of(rows_of(variables))
     is_mariadb = session.handshake.is_mariadb
+    name = server_name(found)
+    session.stay_with(name)
     explicit = found.get("explicit_defaults_for_timestamp")
     return Source(
         is_mariadb=is_mariadb,
@@ -131,6 +134,7 @@ async def ask(session: Session) -> Source:
         is_relay=found.get("version_comment") == RELAY_COMMENT,
         is_galera=found.get("wsrep_on", "OFF").upper() == "ON",
         is_semi_sync=is_mariadb and found.get("rpl_semi_sync_master_enabled", "OFF").upper() == "ON",
+        name=name,
     )
 
 

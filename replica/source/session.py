@@ -22,10 +22,12 @@ from protocol.conversation.prepared_statements import Prepared, RowsBegin
 from protocol.conversation.replica_side import Connection, ConnectionEvent
 from protocol.conversation.results import ColumnDefinition
 from protocol.errors import ConnectionLostError, ProtocolError, ReplicaError, ServerError, SourceSilentError
+from protocol.records import replace
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
+from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement
 from .statement_answers import Answer, Question, first_text, only_row, read_value, taken
 from .transport import Transport
 
@@ -39,6 +41,8 @@ _PIECE_SECONDS: Final = 0.002
 _SENT_AT_ONCE: Final = 100
 # Seconds in which a source that searches its log has to find something.
 _LONGEST_SEARCH: Final = 3600.0
+# Connections to an address before another server than the wanted one is an error: proxies take turns, or draw lots.
+_TRIES: Final = 8
 # Seconds for rows to arrive from a server that says it is sending them, or has sent all.
 _ON_THEIR_WAY: Final = 1.0
 
@@ -64,7 +68,30 @@ class Session:
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
-        """Connect to the options' one host and log in, within ``connect_timeout``."""
+        """Connect to the options' one host and log in, within ``connect_timeout``.
+
+        If the options name a server, and others answer some times in a row, it raises ``ConnectionLostError``.
+        """
+        for _ in range(_TRIES):
+            session = await cls._open(options)
+            if options.server is None:
+                return session
+            try:
+                found = server_name(variables_of(await session.query(variables_statement(NAME_VARIABLES), 2)))
+            except BaseException:
+                session.abort()
+                raise
+            if found == options.server:
+                return session
+            await session.aclose()
+            _warn_of_another(options, found)
+        raise ConnectionLostError(
+            f"server {found} answers at {options.address}, and {options.server} sends the log: a connection to that "
+            "one is needed"
+        )
+
+    @classmethod
+    async def _open(cls, options: Options) -> "Session":
         connection = Connection(
             options.user,
             options.password,
@@ -106,6 +133,10 @@ class Session:
     def options(self) -> Options:
         """The options of this connection, with the one host that it is connected to."""
         return self._options
+
+    def stay_with(self, server: str) -> None:
+        """From now on ``options`` name the server that this connection has reached."""
+        self._options = replace(self._options, server=server)
 
     @property
     def handshake(self) -> Handshake:
@@ -451,3 +482,16 @@ def _is_of_log(raw: bytes) -> bool:
     return len(raw) > EVENT_FLAGS_OFFSET and not (
         raw[4] in HEARTBEATS or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL
     )
+
+
+def _warn_of_another(options: Options, found: str) -> None:
+    if "servers" not in options.warned:
+        options.warned.add("servers")
+        _LOGGER.warning(
+            "%s leads to several servers: %s sends the log, and %s answers. What is asked besides is asked of the "
+            "first one only, and connections are opened until they reach it: better give the address of one server",
+            options.address,
+            options.server,
+            found,
+            extra=log_facts("several-servers", source=options.address, server=options.server, other=found),
+        )

@@ -17,6 +17,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Final, Literal, Self
 
 HOST: Final = "127.0.0.1"
@@ -139,7 +140,7 @@ class FaultProxy:
         self.history: list[str] = []
         self.connections = 0
         self.dump_bytes = 0
-        self._target = port
+        self._targets = cycle((port,))
         self._faults: deque[Fault] = deque()
         self._since = 0
         self._rate: float | None = None
@@ -218,7 +219,11 @@ class FaultProxy:
 
     def retarget(self, port: int) -> None:
         """Later connections go to another server."""
-        self._target = port
+        self.balance(port)
+
+    def balance(self, *ports: int) -> None:
+        """Later connections go to these servers in turn."""
+        self._targets = cycle(ports)
 
     def _note(self, kind: str, link: _Link) -> None:
         self.counts[kind] += 1
@@ -245,7 +250,7 @@ class FaultProxy:
                 link.close_server()
 
     async def _join(self, link: _Link) -> None:
-        server_reader, link.server = await asyncio.open_connection(HOST, self._target)
+        server_reader, link.server = await asyncio.open_connection(HOST, next(self._targets))
         upward = asyncio.ensure_future(self._upward(link))
         downward = asyncio.ensure_future(self._downward(link, server_reader))
         try:

@@ -342,7 +342,15 @@ def test_connect_takes_what_options_have() -> None:
     kept: dict[str, Any] = dict.fromkeys(arguments)
     stream = replica.connect("mysql://repl@db", **kept)
     assert isinstance(stream, BinlogStream)
-    ours = {"hosts", "replica_uuid", "server_public_key", "cells", "warned", "snapshot_restarts_after_ddl"}
+    ours = {
+        "hosts",
+        "replica_uuid",
+        "server_public_key",
+        "cells",
+        "warned",
+        "server",
+        "snapshot_restarts_after_ddl",
+    }
     assert arguments == {option.name for option in fields(Options)} - ours
 
 

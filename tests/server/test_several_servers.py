@@ -1,0 +1,85 @@
+"""One address that leads to a source and to a replica of it, as a read endpoint does: a connection each in turn.
+
+What a stream asks beside its log is asked of the server that sends the log. The replica here has stopped to apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import replica
+from replica import SnapshotCompleteEvent, WriteRowsEvent
+from tests.faults import topology
+from tests.faults.proxy import FaultProxy
+from tests.server.support.copied_tables import Kept
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS
+from tests.support.servers import Server
+
+_LOGS_WHAT_IT_APPLIES = {"mysql": (), "mariadb": ("--log-slave-updates",)}
+_OLD_ROWS = 50
+_NEW_ROWS = 20
+
+Pair = tuple[Server, Server]
+
+
+@pytest.fixture(params=MYSQL97_AND_MARIADB118)
+def pair(request: pytest.FixtureRequest, extra_server: Callable[..., Server]) -> Pair:
+    """A source, and a replica that lags behind it: it has shop.t with other rows, and other columns."""
+    name = request.param
+    arguments = _LOGS_WHAT_IT_APPLIES[name.partition(":")[0]]
+    source, lagging = (extra_server(name, f"--server-id={number}", *arguments) for number in (901, 902))
+    topology.follow(lagging, source)
+    source.query("CREATE DATABASE shop")
+    source.query("CREATE TABLE shop.t (id INT PRIMARY KEY, a VARCHAR(20), b VARCHAR(20))")
+    for number in range(_OLD_ROWS):
+        source.query(f"INSERT INTO shop.t VALUES ({number}, 'a', 'b')")
+    topology.catch_up(lagging, source)
+    lagging.query("STOP REPLICA SQL_THREAD" if source.family == "mysql" else "STOP SLAVE SQL_THREAD")
+    source.query("ALTER TABLE shop.t CHANGE a c VARCHAR(20), CHANGE b a VARCHAR(20)")
+    for number in range(_OLD_ROWS, _OLD_ROWS + _NEW_ROWS):
+        source.query(f"INSERT INTO shop.t VALUES ({number}, 'c', 'a')")
+    source.query("DELETE FROM shop.t WHERE id < 10")
+    return source, lagging
+
+
+@pytest.mark.parametrize("others", [1, 2])
+async def test_a_copy_reads_the_tables_of_the_server_that_sends_the_log(pair: Pair, others: int) -> None:
+    """On MariaDB rows were missing for ever; on MySQL the copy waited for the replica."""
+    source, lagging = pair
+    kept = Kept({"t": ("id",)})
+    async with FaultProxy(source.port) as proxy:
+        proxy.balance(source.port, *[lagging.port] * others)
+        stream = stream_through(proxy, source, start="snapshot", tables=["shop.t"])
+        async with asyncio.timeout(SECONDS), stream:
+            async for event in stream:
+                if isinstance(event, replica.RowsEvent):
+                    for one in event.changes():
+                        kept.apply(one)
+                if isinstance(event, SnapshotCompleteEvent):
+                    break
+    expected = source.query("SELECT id, c, a FROM shop.t")
+    assert sorted(tuple(row.values()) for row in kept.rows["t"].values()) == sorted(expected)
+
+
+async def test_names_are_those_of_the_server_that_sends_the_log(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log does not tell of this column, so the source is asked again, over another connection."""
+    source, lagging = pair
+    async with FaultProxy(source.port) as proxy:
+        proxy.balance(source.port, lagging.port)
+        stream = stream_through(proxy, source, start="now", tables=["shop.t"])
+        async with asyncio.timeout(SECONDS), stream:
+            with source.connect() as connection, connection.cursor() as cursor:
+                cursor.execute("SET sql_log_bin = 0")
+                cursor.execute("ALTER TABLE shop.t ADD d INT")
+                cursor.execute("SET sql_log_bin = 1")
+                cursor.execute("INSERT INTO shop.t VALUES (1000, 'c', 'a', 5)")
+            inserted = await anext(event async for event in stream if isinstance(event, WriteRowsEvent))
+    assert [one.after for one in inserted.changes()] == [{"id": 1000, "c": "c", "a": "a", "d": 5}]
+    (warning,) = [one for one in caplog.records if getattr(one, "event", "") == "several-servers"]
+    assert "leads to several servers" in warning.message
