@@ -168,6 +168,8 @@ class SchemaKeeper:
         try:
             found = await reader.statements(history.head, start)
         except ServerError as error:
+            if is_passing_refusal(error):
+                raise
             raise CheckpointError(
                 f"{self._store!r} ends at {history.head}, the stream begins at {start}, and the log between them "
                 f"cannot be read ({error}); give the store that belongs to the checkpoint, or remove it: the tables "

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.errors import CheckpointError, ServerError
 from protocol.position import BinlogPosition
 from replica.config.options import Options
 from replica.schemas import past_history, schema_keeper
@@ -51,3 +52,18 @@ async def test_statements_are_undone_beside_the_event_loop(
     longer = await keeper._extended(reader, history, BinlogPosition("binlog.000001", 4))
     assert longer.begin == BinlogPosition("binlog.000001", 4)
     assert beside == is_beside
+
+
+@pytest.mark.parametrize(("code", "expected"), [(1040, ServerError), (1236, CheckpointError)])
+async def test_a_busy_source_is_no_reason_to_remove_the_store(code: int, expected: type[Exception]) -> None:
+    """With too many connections the user was told to remove it, and the names of the past would have been lost."""
+
+    class Refused:
+        async def statements(self, begin: object, end: object) -> list[LoggedStatement]:
+            raise ServerError(code, "HY000", "refused")
+
+    keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {}))
+    history = SchemaHistory("1", BinlogPosition("binlog.000001", 4), Catalog())
+    reader: Any = Refused()
+    with pytest.raises(expected):
+        await keeper._follow_gap(reader, history, BinlogPosition("binlog.000001", 400))
