@@ -102,8 +102,9 @@ class ParquetFile:
 
     def _write_group(self) -> None:
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches))
-            self._batches = []
+            # Not again after an error: the writer has closed the file then.
+            batches, self._batches = self._batches, []
+            self._writer.write_table(pa.Table.from_batches(batches))
 
 
 Convert = Callable[[Any], Any]

@@ -15,8 +15,9 @@ from ..config.snapshot_status import SnapshotStatus
 from ..stream.binlog_stream import BinlogStream
 from ..transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent, SnapshotRowsEvent
 from ..transactions.transaction import Transaction
+from .disk_errors import disk_errors
 from .row_formats import row_format
-from .work_folder import Operation, WorkFolder, database_errors
+from .work_folder import Operation, WorkFolder
 
 #: Rows of a file; larger tables have several.
 FILE_ROWS: Final = 1_000_000
@@ -85,7 +86,7 @@ class Exporter:
         """
         if self.is_copied:
             return
-        with database_errors(self._path):
+        with disk_errors(self._path):
             await self._follow(show)
 
     async def _follow(self, show: Callable[[SnapshotStatus], None]) -> None:
@@ -109,7 +110,7 @@ class Exporter:
 
     def finish(self) -> Iterator[tuple[str, int]]:
         """Make the files those of the export's place. Yields each table with its rows."""
-        with database_errors(self._path):
+        with disk_errors(self._path):
             yield from self._folder.finish()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ A key is a text: the JSON of its values; of a table without a key, a digest of t
 same order, so that rows can be left out of a part by their keys.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -92,9 +93,10 @@ class Part:
             sync_file(path)
 
     def abandon(self) -> None:
-        """Close both files; the caller removes them."""
-        self._file.close()
-        self._keys.close()
+        """Close both files. They are removed, now or by the next run: what a full disk does not take is no loss."""
+        for file in (self._file, self._keys):
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def remove_part(path: str) -> None:

@@ -5,7 +5,6 @@ parts that are being written, and saves the stream's checkpoint with the changes
 """
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote
 
-from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
+from protocol.errors import ConfigurationError, SchemaMismatchError
 from protocol.position import Checkpoint
 from protocol.records import record
 from protocol.rows.compiler import Row
@@ -24,6 +23,7 @@ from protocol.rows.table import Table
 from ..config.checkpoint import FileCheckpointStore
 from ..config.folder_names import fitting
 from ..config.schema_store import SUFFIX, FileSchemaStore
+from .disk_errors import disk_errors
 from .row_formats import RowFormat
 from .table_files import Part, TableRows, remove_part, without_rows
 
@@ -45,12 +45,6 @@ CREATE TABLE IF NOT EXISTS changed (number INTEGER, key TEXT, row BLOB, count IN
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS prepared (xid TEXT PRIMARY KEY, operations TEXT);
 """
-_SYSTEM_ERRORS: Final = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR: errno.EIO,
-    sqlite3.SQLITE_READONLY: errno.EROFS,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
-}
 # Marks of changed keys, one byte each: a row whose key has no mark was not changed.
 _MARKS: Final = 1 << 22
 # Changed keys that are held in memory at once while files get them.
@@ -81,30 +75,10 @@ class ExportedTable:
         return self.rows
 
 
-@contextlib.contextmanager
-def database_errors(folder: str) -> Iterator[None]:
-    """Errors of SQLite become ``OSError`` (a full disk, a failed write), ``ConfigurationError`` (another process has
-    the database) or ``CheckpointError`` (the database is damaged).
-    """
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        # The lowest byte; those above it say more of the same error.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _SYSTEM_ERRORS:
-            number = _SYSTEM_ERRORS[code]
-            raise OSError(number, os.strerror(number), folder) from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise ConfigurationError(f"{folder}: another process writes this export ({error})") from error
-        raise CheckpointError(
-            f"{folder}: the state of the unfinished export is damaged ({error}): remove the folder, and copy again"
-        ) from error
-
-
 class WorkFolder:
     """The unfinished export in ``folder``. ``wanted`` is what was asked for: a run that goes on asks for the same.
 
-    Raises ``ConfigurationError`` for a folder with another export, finished or not; ``database_errors`` has the rest.
+    Raises ``ConfigurationError`` for a folder with another export, finished or not; ``disk_errors`` has the rest.
     """
 
     def __init__(self, folder: str, form: RowFormat, wanted: Mapping[str, Any]) -> None:
@@ -114,7 +88,7 @@ class WorkFolder:
         self._check(wanted)
         os.makedirs(self._folder, exist_ok=True)
         # The database is this process's alone.
-        with database_errors(folder):
+        with disk_errors(folder):
             self._db = sqlite3.connect(os.path.join(self._folder, _DATABASE), isolation_level=None, timeout=0)
         self._doomed: list[str] = []
         self._syncing = ThreadPoolExecutor(_SYNCING, "export")
@@ -127,7 +101,7 @@ class WorkFolder:
         #: How many tables are not complete, and how many rows and changes came since the last commit.
         self.unfinished = self.rows_written = 0
         try:
-            with database_errors(folder):
+            with disk_errors(folder):
                 self._open(wanted)
         except BaseException:
             self._db.close()
@@ -367,9 +341,10 @@ class WorkFolder:
         return table.part
 
     def _close_part(self, table: ExportedTable) -> None:
-        part, table.part = table.part, None
+        part = table.part
         if part is not None:
             part.close()
+            table.part = None
             self._synced.append(self._syncing.submit(part.sync))
             name = os.path.basename(part.path)
             self._db.execute("INSERT INTO parts VALUES (?, ?, ?)", (name, table.number, part.rows))

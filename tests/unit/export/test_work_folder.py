@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import resource
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +23,9 @@ from protocol.position import Checkpoint
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
 from replica.export import table_files
+from replica.export.disk_errors import disk_errors
 from replica.export.row_formats import FORMATS, row_format
-from replica.export.work_folder import WorkFolder, database_errors
+from replica.export.work_folder import WorkFolder
 from tests.support.exported_files import exported_rows
 
 TABLE = Table(
@@ -355,7 +358,7 @@ def test_values_in_parquet_and_csv(kind: str, tmp_path: Path) -> None:
 
 
 def change_much(work: WorkFolder, folder: Path) -> None:
-    with database_errors(str(folder)):
+    with disk_errors(str(folder)):
         for number in range(10_000):
             change(work, None, (number + 10, "x" * 50))
 
@@ -373,6 +376,29 @@ def test_a_full_disk_is_an_error_of_the_system_and_the_export_goes_on_later(tmp_
     again = opened(tmp_path)
     change(again, (1, "a"), (1, "changed"))
     assert sorted(finished(again, tmp_path)) == [(1, "changed"), (2, "b")]
+
+
+def add_much(work: WorkFolder, folder: Path) -> None:
+    with disk_errors(str(folder)):
+        for number in range(1000):
+            work.add_rows(IDENTITY, TABLE, [(number, os.urandom(1000).hex())])
+        work.commit(PLACE)
+
+
+@every_format
+def test_a_full_disk_is_told_with_the_folder_where_rows_are_written(form: str, tmp_path: Path) -> None:
+    """A write to an open file does not name it: it was "No space left on device" alone."""
+    work = opened(tmp_path, form)
+    work.commit(PLACE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            add_much(work, tmp_path)
+        work.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised.value.filename == str(tmp_path)
 
 
 @pytest.mark.parametrize("sound", [0, 100, 4096])
