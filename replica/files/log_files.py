@@ -163,10 +163,21 @@ def in_directory(path: str) -> str:
 
 def _read_index(path: str) -> list[str]:
     """The files listed in an index file. A path that does not exist here is looked for beside the index file."""
-    lines = utf8_text(read_whole(path)).splitlines()
+    text = utf8_text(read_whole(path))
+    if "\0" in text:
+        raise damaged_index(path)
+    lines = text.splitlines()
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
     return [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
+
+
+def damaged_index(path: str) -> ConfigurationError:
+    """What a power failure can leave: zeros, or a part of a name."""
+    return ConfigurationError(
+        f"{path} is damaged, it holds what is no name of a binlog file: write the files' names into it, a line each, "
+        "the oldest first"
+    )
 
 
 def log_order(path: str) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from protocol.wire import unpack_u32, utf8_bytes
 
 from ..config.checkpoint import TEMPORARY_SUFFIX, replace_file
 from ..config.private_files import FILE_MODE, make_folder
+from ..files.log_files import damaged_index
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FileEvents
 
@@ -256,6 +257,8 @@ class RelayFolder:
             self._names = [os.path.basename(line.strip()) for line in index if line.strip()]
         if not self._names:
             return
+        if not all(map(_FILE_NAME.fullmatch, self._names)):
+            raise damaged_index(os.path.join(self.path, self._index))
         self.file = self._names[-1]
         try:
             self._handle = os.open(self._path_of(self.file), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -263,6 +266,9 @@ class RelayFolder:
             raise ConfigurationError(f"{self._path_of(self.file)}: {error.strerror}") from error
         self._last_event, self._size = self._whole_events()
         os.ftruncate(self._handle, self._size)
+        if self._size == FIRST_POSITION:
+            # They may be lost, too: the file's events would be sent anew, and nobody could read them.
+            os.pwrite(self._handle, BINLOG_MAGIC, 0)
         os.fsync(self._handle)
         self.position = self._last_event
 

@@ -18,6 +18,7 @@ from protocol.errors import (
     ConfigurationError,
     SourceChangedError,
 )
+from replica.files.log_files import find_log_files
 from replica.relay import BinlogRelay, RelayFolder, folder
 from replica.server import BinlogServer
 from tests.support.log_builder import SOURCE_ID, LogBuilder
@@ -154,9 +155,29 @@ async def test_what_a_loss_of_power_leaves_behind(source: Path, copied: Path, ta
             await copy(server, copied)
             assert files_of(copied) == expected
         # The file's length had reached the disk, its data had not.
-        (copied / "bin.000003").write_bytes(whole[:400] + bytes(len(whole) - 400))
+        for size in (0, 3, 400):
+            (copied / "bin.000003").write_bytes(whole[:size] + bytes(len(whole) - size))
+            await copy(server, copied)
+            assert files_of(copied) == expected
+        (copied / "bin.000003").write_bytes(b"")
         await copy(server, copied)
         assert files_of(copied) == expected
+
+
+@pytest.mark.parametrize("tail", ["\0\0\0", "./bin", "./bin.000003\n\0\n"])
+async def test_a_damaged_index_is_told_with_its_remedy(source: Path, copied: Path, tail: str) -> None:
+    """Zeros at its end were a ValueError, for `serve`, too."""
+    async with serving(source) as server:
+        await copy(server, copied)
+        index = copied / "bin.index"
+        index.write_text(index.read_text().replace("./bin.000003\n", tail))
+        with pytest.raises(
+            ConfigurationError, match=r"bin\.index is damaged.*: write the files' names into it"
+        ):
+            await copy(server, copied)
+        if "\0" in tail:
+            with pytest.raises(ConfigurationError, match=r"bin\.index is damaged"):
+                find_log_files(copied)
 
 
 async def test_positions_that_a_source_cannot_be_asked_for(
