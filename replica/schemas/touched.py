@@ -1,6 +1,8 @@
 """Which tables a statement is about, by name: whatever it does to them, and whether they exist or not."""
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TypeVar
 
 from protocol.records import field, record
 
@@ -8,6 +10,8 @@ from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
 from .catalog import Statement
+
+_Place = TypeVar("_Place")
 
 
 @record(slots=True, frozen=True)
@@ -38,6 +42,22 @@ def touched_by(statements: Iterable[Statement]) -> Touched:
             schemas.add(read.schema)
         tables.update(_tables(read))
     return Touched(frozenset(tables), frozenset(schemas))
+
+
+def last_touches(
+    statements: Iterable[tuple[Statement, _Place]], tables: Iterable[TableName]
+) -> dict[TableName, _Place]:
+    """The last of these statements, in the order of the log, about each of ``tables`` that one is about."""
+    last: dict[TableName | str, tuple[int, _Place]] = {}
+    for number, (statement, place) in enumerate(statements):
+        touched = touched_by([statement])
+        last.update(dict.fromkeys([*touched.tables, *touched.schemas], (number, place)))
+    found = dict[TableName, _Place]()
+    for table in tables:
+        touches = [last[name] for name in (table, table.schema) if name in last]
+        if touches:
+            found[table] = max(touches, key=itemgetter(0))[1]
+    return found
 
 
 def _tables(read: object) -> Iterator[TableName]:

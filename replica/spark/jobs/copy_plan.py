@@ -24,7 +24,7 @@ from protocol.rows.table import Table, table_text
 from ...arrow import batch_schema
 from ...config.options import Options
 from ...schemas.reading import TableReader
-from ...schemas.touched import touched_by
+from ...schemas.touched import last_touches, touched_by
 from ...snapshot.chunk_reader import prepare_session
 from ...snapshot.key_splits import key_ranges
 from ...snapshot.read_plan import ReadPlan
@@ -182,11 +182,12 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
                 refused[name] = f"{name}: {error.message}: GRANT SELECT ON {name}, or exclude the table"
         if refused and not tables:
             raise ConfigurationError("; ".join(refused.values()))
-        begins = {"": str(reading.place)}
-        for logged in await reader.statements(_place(offset), reading.place):
-            touched = touched_by([logged.statement])
-            for table in touched.among(TableName(*one.identity) for one in listed):
-                begins[table_text(*table)] = str(logged.end)
+        found = await reader.statements(_place(offset), reading.place)
+        last = last_touches(
+            ((logged.statement, logged.end) for logged in found), (TableName(*one.identity) for one in listed)
+        )
+        begins = {table_text(*table): str(end) for table, end in last.items()}
+        begins[""] = str(reading.place)
     finally:
         await session.aclose()
     return CopyPlan(json.dumps(offset.to_dict()), str(reading.place), begins, tables, refused)
