@@ -4,7 +4,7 @@
 the shapes of its tables ``Unknown``, with the reason; no statement raises an error.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -124,6 +124,8 @@ class Catalog:
         self._schemas: dict[str, str | None] = dict(schemas or {})
         #: Tables that are what a RENAME TABLE made them. MariaDB logs that of temporary tables, too.
         self.renamed: set[TableName] = set()
+        #: Schemas that the last statement has made, changed or dropped.
+        self.changed_schemas: set[str] = set()
         for table, shape in (tables or {}).items():
             self.set(table, shape)
 
@@ -163,12 +165,18 @@ class Catalog:
         """An equal state whose parts are those of other shapes, where they are equal."""
         return self._shared.shape(state) if isinstance(state, Shape) else state
 
+    def share_only(self, shapes: Iterable[Shape]) -> None:
+        """Forget all shapes but these, which are those of a whole history."""
+        self._shared.keep(shapes)
+
     def set_schema(self, schema: str, charset: str | None) -> None:
         """The default character set of a schema, by its name or ``utf8``."""
+        self.changed_schemas.add(schema)
         self._schemas[schema] = None if charset is None else known(charset)
 
     def forget_schema(self, schema: str) -> None:
         """Take a schema out; its tables stay."""
+        self.changed_schemas.add(schema)
         self._schemas.pop(schema, None)
 
     def apply(self, statement: Statement) -> list[TableChange]:
@@ -176,6 +184,7 @@ class Catalog:
 
         Tables whose shape stays as it is are left out, as are those that TRUNCATE empties.
         """
+        self.changed_schemas = set()
         read = read_statement(statement.sql, statement.schema, statement.dialect)
         if read is None:
             return []

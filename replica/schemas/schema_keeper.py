@@ -19,7 +19,6 @@ from protocol.errors import (
     CheckpointError,
     ConfigurationError,
     ReplicaError,
-    SchemaMismatchError,
     ServerError,
 )
 from protocol.gtid import AnyGtidSet
@@ -48,14 +47,13 @@ from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
-from .catalog import Catalog, Unknown
+from .catalog import Catalog
 from .logged_statements import LogTraits
+from .lost_names import mismatch
 from .past_history import LoggedStatement, history_before
-from .proof import first_difference
 from .reading import TableReader, traits_of
 from .reconciliation import Reconciliation, only_tables
 from .schema_tracker import SchemaTracker
-from .shape import Shape
 from .timeline import SchemaHistory, State
 from .touched import touched_by
 
@@ -64,7 +62,8 @@ _MANY_STATEMENTS: Final = 50
 # So many log files may be read before the one with a table whose names are lost in it.
 _OLDER_FILES: Final = 10
 
-# The store is written anew when so many lines were added to it, without what the source's log no longer has.
+# The store is written anew when so many lines were added to it, without what the source's log no longer has: and as
+# many as the history had states, so that what a statement costs does not grow. Without a store it is pruned as often.
 _MOST_ADDED: Final = 2000
 
 
@@ -90,7 +89,8 @@ class SchemaKeeper:
         # Tables that the source was asked about without success since the last statement.
         self._nameless: set[TableName] = set()
         self._statements_seen = 0
-        self._added = 0
+        # Lines since the history was written, or pruned, and how many states it had then.
+        self._added = self._kept = 0
 
     # Opening.
 
@@ -137,7 +137,8 @@ class SchemaKeeper:
             # A copy refuses them.
             warn_of_unknown(self._options, known.catalog.listed)
         if history is not None:
-            self._added = sum(len(timeline) - 1 for timeline in history.tables.values())
+            self._kept = len(history.tables)
+            self._added = history.size - self._kept
 
     async def _load(self) -> SchemaHistory | None:
         return None if self._store is None else await stored_history(self._store)
@@ -324,7 +325,7 @@ class SchemaKeeper:
         if named is None and self._options.on_schema_mismatch == "error":
             later = [changed for changed in history.places_of(name) if place < changed]
             hides = await hides_columns(session, *name)
-            raise _mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
+            raise mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
         return named
 
     def _begins(self, place: BinlogPosition) -> Iterator[BinlogPosition]:
@@ -380,10 +381,14 @@ class SchemaKeeper:
 
     # Saving.
 
-    async def save(self) -> None:
-        """Write what the store lacks. Raises ``CheckpointError`` from the store."""
+    async def save(self, boundary: Progress | None = None) -> None:
+        """Write what the store lacks. Raises ``CheckpointError`` from the store.
+
+        ``boundary``: where the stream would go on after a lost connection. Without a store, the history ends there.
+        """
         if self._store is None:
-            self.tracker.forget_unsaved()
+            self._added += self.tracker.forget_unsaved()
+            self._forget_passed(boundary)
         if self._store is None or not self.tracker.is_unsaved:
             return
         lines, is_whole = self.tracker.take_unsaved()
@@ -391,16 +396,29 @@ class SchemaKeeper:
 
     async def _write(self, lines: list[str], *, is_whole: bool) -> None:
         assert self._store is not None
-        if not is_whole and self._added + len(lines) > _MOST_ADDED:
+        if not is_whole and self._added + len(lines) > max(_MOST_ADDED, self._kept):
             await self._forget_purged()
             self.tracker.renew()
             lines, is_whole = self.tracker.take_unsaved()
-        self._added = 0 if is_whole else self._added + len(lines)
+        self._added += len(lines)
+        if is_whole:
+            self._note_size()
         try:
             await settled(self._store.save(lines) if is_whole else self._store.append(lines))
         except ReplicaError:
             self.tracker.renew()
             raise
+
+    def _note_size(self) -> None:
+        assert self.tracker.history is not None
+        self._added, self._kept = 0, self.tracker.history.size
+
+    def _forget_passed(self, boundary: Progress | None) -> None:
+        """Forget what tables were before the boundary, unless it is still a place of another server."""
+        place = ("", 0) if boundary is None else (boundary.file, boundary.position)
+        if place[0] and place != self._moved_at and self._added > max(_MOST_ADDED, self._kept):
+            self.tracker.forget_before(BinlogPosition(*place))
+            self._note_size()
 
     async def _forget_purged(self) -> None:
         """Forget what no checkpoint needs: it would have to begin in a file that the source no longer has."""
@@ -422,31 +440,6 @@ async def _before(
         # A program that forks has no thread without need.
         return history_before(source, place, catalog, statements)
     return await asyncio.to_thread(history_before, source, place, catalog, statements)
-
-
-def _mismatch(
-    event: TableMapEvent, states: tuple[State, ...], later: list[BinlogPosition], *, hides_columns: bool
-) -> SchemaMismatchError:
-    """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
-    reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
-    reasons += [state.reason for state in states if isinstance(state, Unknown)]
-    if later:
-        reasons.append(
-            f"the statement that ends at {later[0]} changes the table and does not say what it was"
-        )
-    if hides_columns:
-        reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")
-    elif not later and not any(isinstance(state, Unknown) for state in states):
-        reasons.append(
-            "a statement that the log lacks has changed the table (sql_log_bin=0, a filter of the log)"
-        )
-    why = "; ".join(dict.fromkeys(filter(None, reasons)))
-    return SchemaMismatchError(
-        f"{event.table} at {event.file}:{event.position}: its columns there are not known "
-        f'({why}). on_schema_mismatch="positional" names them @1, @2...; a schema '
-        "store (schemas=) of a stream that was there before the change has their names; a new copy of the tables "
-        '(start="snapshot") begins behind the change after FLUSH BINARY LOGS on the source'
-    )
 
 
 async def stored_history(store: SchemaStore) -> SchemaHistory | None:

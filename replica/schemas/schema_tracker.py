@@ -108,9 +108,9 @@ class SchemaTracker:
         if is_new:
             self._unsaved += history.change_lines(changes)
         seen = seen_changes(event, changes, self._wants_table)
-        self.changed.update(
-            TableName(change.schema, change.name) for change in seen if change.after is not None
-        )
+        for change in seen:
+            name = TableName(change.schema, change.name)
+            (self.changed.discard if change.after is None else self.changed.add)(name)
         return seen
 
     def passes_unseen(self, file: str, position: int) -> bool:
@@ -190,10 +190,17 @@ class SchemaTracker:
         added, self._unsaved = self._unsaved, []
         return list(history.to_lines()) if is_whole else added, is_whole
 
-    def forget_unsaved(self) -> None:
-        """There is no store."""
+    def forget_unsaved(self) -> int:
+        """There is no store. Returns how many lines it would have got."""
+        added, self._is_new = len(self._unsaved), False
         self._unsaved.clear()
-        self._is_new = False
+        return added
+
+    def forget_before(self, position: BinlogPosition) -> None:
+        """No dump begins before this place again."""
+        if self.history is not None:
+            self.history.prune(position)
+            self.begin = max(self.begin or position, position)
 
     def renew(self) -> None:
         """The whole history must be saved again."""

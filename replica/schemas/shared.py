@@ -1,5 +1,6 @@
 """Equal columns, keys and shapes share one object: a source of 10,000 tables has few that differ."""
 
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from protocol.records import replace
@@ -12,8 +13,7 @@ _T = TypeVar("_T", ColumnShape, Key, Shape, tuple[ColumnShape, ...], tuple[Key, 
 class Shared:
     """Keeps one object of each value that it has seen.
 
-    It holds no more than the shapes of a history; ``Shared`` of a long-lived history may be made anew when it is
-    pruned.
+    It holds what the shapes of a history need; when that is pruned, ``keep`` forgets the others.
     """
 
     def __init__(self) -> None:
@@ -29,6 +29,12 @@ class Shared:
         primary = None if shape.primary is None else self._one(shape.primary)
         return self._one(replace(shape, columns=columns, keys=keys, primary=primary))
 
+    def keep(self, shapes: Iterable[Shape]) -> None:
+        """Forget all but these shapes, whose parts are shared already, and their parts."""
+        self._known = {}
+        for shape in {id(shape): shape for shape in shapes}.values():
+            self._known |= {part: part for part in _parts(shape) if part is not None}
+
     def _column(self, column: ColumnShape) -> ColumnShape:
         found = self._known.get(column)
         if isinstance(found, ColumnShape):
@@ -40,3 +46,9 @@ class Shared:
 
     def _one(self, value: _T) -> _T:
         return self._known.setdefault(value, value)  # type: ignore[return-value]
+
+
+def _parts(shape: Shape) -> Iterator[object]:
+    yield from (shape, shape.columns, shape.keys, shape.primary, *shape.columns, *(shape.keys or ()))
+    for column in shape.columns:
+        yield from (column.name, column.type)

@@ -27,13 +27,16 @@ VERSION: Final = 1
 
 
 class Timeline:
-    """The states of one table, each from a place on; places ascend."""
+    """The states of one table, each from a place on; places ascend.
+
+    A table that is made and dropped each minute has 86,000 of them in a month: none is copied to add one.
+    """
 
     __slots__ = ("_places", "_states")
 
     def __init__(self, place: Place, state: State | Listed) -> None:
-        self._places: tuple[Place, ...] = (place,)
-        self._states: tuple[State | Listed, ...] = (state,)
+        self._places: list[Place] = [place]
+        self._states: list[State | Listed] = [state]
 
     def __iter__(self) -> Iterator[tuple[Place, State]]:
         return iter(zip(self._places, map(_known, self._states), strict=True))
@@ -42,9 +45,19 @@ class Timeline:
         return len(self._places)
 
     @property
-    def changes(self) -> tuple[Place, ...]:
+    def changes(self) -> list[Place]:
         """The places at which the state changes."""
         return self._places[1:]
+
+    @property
+    def last_place(self) -> Place:
+        """The place that ``last`` is from."""
+        return self._places[-1]
+
+    @property
+    def made(self) -> Iterator[Shape]:
+        """The shapes that statements made, or that were read from a store."""
+        return (state for state in self._states if isinstance(state, Shape))
 
     @property
     def last(self) -> State:
@@ -58,15 +71,17 @@ class Timeline:
     def put(self, place: Place, state: State) -> None:
         """The state from a place on, up to the next known place; it replaces a state of the same place."""
         index = bisect_right(self._places, place)
-        begin = index - 1 if index and self._places[index - 1] == place else index
-        self._places = (*self._places[:begin], place, *self._places[index:])
-        self._states = (*self._states[:begin], state, *self._states[index:])
+        if index and self._places[index - 1] == place:
+            self._states[index - 1] = state
+        else:
+            self._places.insert(index, place)
+            self._states.insert(index, state)
 
     def prune(self, place: Place) -> None:
         """Drop the states that end at a place or before it."""
         begin = max(bisect_right(self._places, place) - 1, 0)
-        if begin:
-            self._places, self._states = self._places[begin:], self._states[begin:]
+        del self._places[:begin]
+        del self._states[:begin]
 
     def change_at(self, place: Place) -> tuple[State, State] | None:
         """The states before and from a place on, if the timeline has an entry there that is not its first."""
@@ -122,7 +137,7 @@ class SchemaHistory:
             changes = {table: self._timelines[table].change_at(place) for table in tables if len(tables) > 1}
             if any(change is not None and change[1] is None for change in changes.values()):
                 for table, change in changes.items():
-                    is_last = self._timelines[table].changes[-1] == place
+                    is_last = self._timelines[table].last_place == place
                     if is_last and change is not None and change[0] is None and change[1] is not None:
                         yield table
 
@@ -140,6 +155,11 @@ class SchemaHistory:
     def tables(self) -> Mapping[TableName, Timeline]:
         """The timelines, for looking."""
         return dict(self._timelines)
+
+    @property
+    def size(self) -> int:
+        """How many states it keeps of all tables."""
+        return sum(map(len, self._timelines.values()))
 
     def places_of(self, table: TableName) -> list[BinlogPosition]:
         """Where the table has changed, in the order of the log; the first is where it begins to be known."""
@@ -206,6 +226,7 @@ class SchemaHistory:
                 del self._timelines[table]
         self._changed = {known: tables for known, tables in self._changed.items() if known > place}
         self._begin = max(self._begin, min(place, self._head))
+        self.catalog.share_only(state for timeline in self._timelines.values() for state in timeline.made)
 
     def _put(self, table: TableName, place: Place, state: State) -> None:
         timeline = self._timelines.get(table)
@@ -272,7 +293,13 @@ class SchemaHistory:
         """
         for change in changes:
             yield _table_line(change.table, [(self._head, change.after)], {})
-        yield _dump({"head": str(self.head), "schemas": dict(self.catalog.schemas)})
+        # All schemas would be 24 bytes each, with every statement.
+        changed, schemas = self.catalog.changed_schemas, self.catalog.schemas
+        said = {
+            "new_schemas": {schema: schemas[schema] for schema in changed if schema in schemas},
+            "gone_schemas": [schema for schema in changed if schema not in schemas],
+        }
+        yield _dump({"head": str(self.head), **{name: value for name, value in said.items() if value}})
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> "SchemaHistory":
@@ -300,7 +327,7 @@ class _Loader:
         if not isinstance(header, dict) or header.get("version") != VERSION:
             raise ConfigurationError(f"not a schema history of version {VERSION}: {str(header)[:200]}")
         begin = BinlogPosition.parse(header["begin"])
-        head, schemas = header["head"], header["schemas"]
+        head, schemas = header["head"], dict(header["schemas"])
         for row in rows:
             if "columns" in row:
                 self._columns += map(ColumnShape.from_dict, row["columns"])
@@ -314,7 +341,13 @@ class _Loader:
                 if later:
                     self._changes.append((TableName(schema, name), later))
             else:
-                head, schemas = row["head"], row.get("schemas", schemas)
+                head = row["head"]
+                if "schemas" in row:
+                    # Each statement had all schemas, before there was ``new_schemas``.
+                    schemas = dict(row["schemas"])
+                schemas.update(row.get("new_schemas", {}))
+                for schema in row.get("gone_schemas", ()):
+                    schemas.pop(schema, None)
                 for table, states in self._changes:
                     self._load_states(place_of(begin)[1], table, states)
                 self._changes.clear()

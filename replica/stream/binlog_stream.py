@@ -194,7 +194,7 @@ class BinlogStream(OneProcess, GroupedStream):
         self._begin(request)
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did.
-            await self._schemas.save()
+            await self._schemas.save(self._account.progress)
         if self._copy.is_known:
             await self._copy.look()
         delivery = self._deliveries.current

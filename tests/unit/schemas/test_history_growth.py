@@ -1,0 +1,209 @@
+"""What a schema history costs where tables come and go, and where schemas are many: bytes and lines, counted."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from protocol.binlog.event import EventHeader
+from protocol.binlog.events import QueryEvent
+from protocol.position import BinlogPosition
+from replica.config.options import Options
+from replica.schemas import schema_keeper
+from replica.schemas.catalog import Catalog, Statement
+from replica.schemas.logged_statements import LogTraits
+from replica.schemas.schema_keeper import SchemaKeeper
+from replica.schemas.timeline import SchemaHistory, Timeline
+from replica.schemas.touched import last_touches
+from replica.sql.token_reader import TableName
+from replica.transactions.boundary import Progress
+from tests.support.shape_text import MYSQL
+
+BEGIN = BinlogPosition("binlog.000001", 4)
+TRAITS = LogTraits(is_mariadb=False, version=(9, 7))
+
+
+@pytest.fixture(autouse=True)
+def forgets_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_keeper, "_MOST_ADDED", 200)
+
+
+def place(position: int) -> BinlogPosition:
+    return BinlogPosition("binlog.000001", position)
+
+
+def written(schemas: int) -> tuple[SchemaHistory, list[str]]:
+    """A history of so many schemas, and its lines with those of some statements."""
+    names = {f"tenant_{number}": "utf8mb4" for number in range(schemas)}
+    history = SchemaHistory("uuid", BEGIN, Catalog({}, names))
+    lines = list(history.to_lines())
+    for number, sql in enumerate(
+        [
+            "CREATE TABLE t (a INT)",
+            "ALTER TABLE t ADD b INT",
+            "CREATE DATABASE new CHARACTER SET latin1",
+            "ALTER DATABASE tenant_1 CHARACTER SET latin1",
+            "DROP DATABASE tenant_2",
+            "DROP TABLE t",
+        ]
+    ):
+        changes = history.apply(Statement(sql, "tenant_0", MYSQL), place(100 + number))
+        lines += history.change_lines(changes)
+    return history, lines
+
+
+def test_a_statement_writes_the_schemas_that_it_changes() -> None:
+    """All of them were written with each statement: 12 KB for 500 schemas."""
+    sizes = []
+    for schemas in (10, 1000):
+        history, lines = written(schemas)
+        assert SchemaHistory.from_lines(lines).catalog.schemas == history.catalog.schemas
+        sizes.append(sum(map(len, lines[1:])))
+    assert sizes[0] == sizes[1]
+
+
+def test_a_table_is_made_and_dropped_again_and_again() -> None:
+    """All states of the table were copied to add one: 40,000 of each took 40 s, and 22 s to load."""
+    timeline, peaks = Timeline((1, 4), None), []
+    for number in range(20_000):
+        timeline.put((1, 100 + number), None)
+    tracemalloc.start()
+    try:
+        for number in range(20_000, 20_100):
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            timeline.put((1, 100 + number), None)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert sorted(peaks)[len(peaks) // 2] < 1000
+
+
+def keeper_of(history: SchemaHistory, **options: Any) -> SchemaKeeper:
+    keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", options))
+    keeper.tracker.use(TRAITS, history)
+    return keeper
+
+
+def churn(count: int) -> Iterator[QueryEvent]:
+    """New tables that are dropped again, each with a column of its own."""
+    for number in range(count):
+        for at, sql in enumerate(
+            (f"CREATE TABLE w{number} (id INT, c{number} INT)", f"DROP TABLE w{number}")
+        ):
+            begin = 1000 + number * 200 + at * 100
+            header = EventHeader(0, 2, 1, 100, begin + 100, 0)
+            yield QueryEvent(header, "binlog.000001", begin, 1, 0, 0, "s", sql, b"")
+
+
+async def follow(keeper: SchemaKeeper, count: int, *, boundary: bool = True) -> int:
+    """The states that are kept when so many tables have come and gone."""
+    history = keeper.tracker.history
+    assert history is not None
+    for event in churn(count):
+        keeper.tracker.follow(event)
+        progress = Progress("binlog.000001", event.position, None, has_gtids=False)
+        await keeper.save(progress if boundary else None)
+    return history.size
+
+
+async def test_a_stream_without_a_store_forgets_tables_that_are_gone() -> None:
+    """Each took 2 KB for as long as the stream ran."""
+    sizes, known = [], []
+    for count in (300, 900):
+        keeper = keeper_of(SchemaHistory("uuid", BEGIN, Catalog({TableName("s", "t"): a_shape()})))
+        sizes.append(await follow(keeper, count))
+        history = keeper.tracker.history
+        assert history is not None
+        known.append(len(history.catalog._shared._known))
+        assert history.begin > BEGIN
+        assert keeper.tracker.begin == history.begin
+        assert history.shape_at(TableName("s", "t"), history.head) == a_shape()
+    assert max(sizes) < 800
+    assert max(known) < 800
+
+
+async def test_nothing_is_forgotten_before_the_boundary_is_known() -> None:
+    """The stream goes on there after a lost connection. At first on another server it is a place of the old one."""
+    keeper = keeper_of(SchemaHistory("uuid", BEGIN))
+    assert await follow(keeper, 300, boundary=False) == 900
+    keeper._moved_at = "binlog.000001", 40_000
+    await keeper.save(Progress("binlog.000001", 40_000, None, has_gtids=False))
+    assert keeper.tracker.history is not None
+    assert keeper.tracker.history.begin == BEGIN
+    await keeper.save(Progress("binlog.000001", 40_100, None, has_gtids=False))
+    assert keeper.tracker.history.begin == place(40_100)
+
+
+def a_shape() -> Any:
+    history = SchemaHistory("uuid", BEGIN)
+    [change] = history.apply(Statement("CREATE TABLE t (a INT, b TEXT)", "s", MYSQL), place(100))
+    return change.after
+
+
+class CountedStore:
+    """Counts the characters that it is given."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def load(self) -> None:
+        return None
+
+    def save(self, lines: Sequence[str]) -> None:
+        self.written += sum(map(len, lines))
+
+    append = save
+
+
+async def test_what_a_statement_writes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that keeps its log has the store keep all states, and it was written anew after 2,000 lines of any."""
+
+    async def forget_nothing(keeper: SchemaKeeper) -> None:
+        pass
+
+    monkeypatch.setattr(SchemaKeeper, "_forget_purged", forget_nothing)
+    costs = []
+    for count in (200, 800):
+        store = CountedStore()
+        keeper = keeper_of(SchemaHistory("uuid", BEGIN), schemas=store)
+        await follow(keeper, count)
+        costs.append(store.written / count)
+    assert costs[1] < 1.5 * costs[0], costs
+
+
+class CountedTables(list[TableName]):
+    """Counts the walks over it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[TableName]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_the_last_statement_about_each_table() -> None:
+    """A copy's plan walked over all tables for each statement: 130 s with 6,000 tables and 30,000 statements."""
+    tables = CountedTables(TableName("a" if number % 2 else "b", f"t{number}") for number in range(6))
+    statements = [
+        "ALTER TABLE a.t1 ADD x INT",
+        "ALTER TABLE b.t2 ADD x INT",
+        "DROP DATABASE b",
+        "ALTER TABLE b.t4 ADD x INT",
+        "RENAME TABLE a.t1 TO a.t3",
+        "CREATE TABLE a.other (id INT)",
+    ]
+    found = last_touches(
+        ((Statement(sql, "s", MYSQL), number) for number, sql in enumerate(statements)), tables
+    )
+    assert {str(table): number for table, number in found.items()} == {
+        "b.t0": 2,
+        "b.t2": 2,
+        "b.t4": 3,
+        "a.t1": 4,
+        "a.t3": 4,
+    }
+    assert tables.walks == 1
