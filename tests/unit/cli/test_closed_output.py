@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from replica.cli import main
 from tests.support.log_builder import numbered_log
 
 SAID = "mysql-replica: error: standard output: Bad file descriptor\n"
@@ -44,11 +45,19 @@ def test_messages_of_a_copy_may_go_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["text", "json", "sql"])
 @pytest.mark.parametrize("data", [b"", b"\xfebi", b"\xfebin"])
-def test_an_empty_file(tmp_path: Path, data: bytes, format: str) -> None:
+def test_an_empty_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: bytes,
+    format: str,
+) -> None:
     """As mysqlbinlog and mariadb-binlog: an error, unless the first four bytes are there."""
     path = tmp_path / "binlog.000001"
     path.write_bytes(data)
-    code, said = run(f"decode -f {format} {shlex.quote(str(path))}")
+    code = main(["decode", "-f", format, str(path)])
     assert code == (0 if len(data) == 4 else 1)
-    assert ("the file is empty" in said) == (len(data) < 4)
-    assert run(f"decode -f {format} - < {shlex.quote(str(path))}")[0] == code
+    assert ("the file is empty" in capsys.readouterr().err) == (len(data) < 4)
+    with path.open() as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert main(["decode", "-f", format, "-"]) == code

@@ -20,8 +20,9 @@ _PRODUCT = Path(replica.__file__).parent
 
 def calls() -> Iterator[ast.Call]:
     """Every call that makes facts, in the product."""
-    for path in _PRODUCT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = [path.read_text() for path in _PRODUCT.rglob("*.py")]
+    for text in texts:
+        for node in ast.walk(ast.parse(text)) if "_facts(" in text else ():
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 if name in ("log_facts", "_facts") and node.args and isinstance(node.args[0], ast.Constant):

@@ -29,7 +29,9 @@ def peak_kib(reader: str, path: Path, rows: int) -> int:
     ("small", "large"),
     [(20_000_000, 80_000_000), pytest.param(100_000_000, 10_000_000_000, marks=pytest.mark.long)],
 )
-@pytest.mark.parametrize("reader", ["ours_from_file", "ours_in_columns"])
+@pytest.mark.parametrize(
+    "reader", ["ours_from_file", pytest.param("ours_in_columns", marks=pytest.mark.thorough)]
+)
 def test_memory_is_flat(tmp_path: Path, reader: str, small: int, large: int) -> None:
     """Four times the log, or a hundred times, takes 10 MB more at most."""
     log = LogBuilder(checksum=True)

@@ -114,11 +114,14 @@ def _modules() -> dict[str, Module]:
 MODULES = _modules()
 
 
-def imports(module: Module) -> Iterator[Import]:
+@functools.cache
+def imports(module: Module) -> tuple[Import, ...]:
     """What a module imports, by absolute name; ``from x import y`` is x.y where that is a module."""
-    for node, when_loaded in _import_statements(module.tree, when_loaded=True):
-        for target in dict.fromkeys(_targets(module, node)):
-            yield Import(target, when_loaded)
+    return tuple(
+        Import(target, when_loaded)
+        for node, when_loaded in _import_statements(module.tree, when_loaded=True)
+        for target in dict.fromkeys(_targets(module, node))
+    )
 
 
 def _import_statements(
@@ -321,6 +324,8 @@ def test_modules_are_short_and_say_what_they_are() -> None:
 
 def plain_data_classes(module: Module) -> list[str]:
     """The classes of a module that the standard library's ``dataclass`` decorates."""
+    if "dataclass" not in module.source:
+        return []
     return [
         f"{module.name}.{node.name}"
         for node in ast.walk(module.tree)

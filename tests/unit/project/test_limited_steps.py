@@ -40,6 +40,7 @@ def test_harmless_steps_pass() -> None:
     assert run_limited(f"{HERE}:harmless", seed=1, seconds=0.1) > 1
 
 
+@pytest.mark.thorough
 def test_a_step_that_takes_too_much_cpu_fails() -> None:
     with pytest.raises(AssertionError, match=rf"step 1 \(busy 7\): more than {CPU_SECONDS} s of CPU"):
         run_limited(f"{HERE}:busy", seed=7)

@@ -326,7 +326,9 @@ def test_the_text_of_a_large_set_is_read_in_little_memory() -> None:
     assert most - size < 5 * len(text)
 
 
-@pytest.mark.parametrize("step", [1, -1], ids=["rising", "falling"])
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.thorough, id="rising"), pytest.param(-1, id="falling")]
+)
 def test_large_sets_take_linear_time(step: int) -> None:
     """400,000 falling intervals took 20 s, and the union of two such sets 20 s."""
     numbers = range(1, 400_000, 2)[::step]

@@ -45,7 +45,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
         await until(lambda: not server._connections)
 
 
-@pytest.mark.parametrize("compression", ["uncompressed", "zlib"])
+@pytest.mark.parametrize("compression", ["uncompressed", pytest.param("zlib", marks=pytest.mark.thorough)])
 async def test_stopped_clients_do_not_hold_large_events(tmp_path: Path, compression: str) -> None:
     """Twelve clients stop reading inside of an event of 40 MB: together they hold less than one such event."""
     size = 40 << 20
