@@ -92,7 +92,9 @@ With --changes, text is what tail prints on a terminal: a line for each change.
 
 Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file, or their
 CREATE TABLE in the files: rows do not say which columns are generated. Triggers of the target would run again, and
-the log has what they changed: drop them first, and leave CREATE TRIGGER out."""
+the log has what they changed: drop them first, and leave CREATE TRIGGER out. MariaDB's system-versioned tables get
+the history of the log, if they do not have it yet and the target lets SET TIMESTAMP (secure_timestamp); --flashback
+brings back their current rows, and their history tells of the changes and of the undoing."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -109,8 +111,8 @@ def _run(options: Namespace, console: Console) -> int:
         )
         if isinstance(renderer, SqlRenderer):
             log.name_by_statements()
-            if log.shapes is not None and not schema.generated:
-                renderer.use_generated(log.shapes.generated, log.shapes.versioned)
+            if log.shapes is not None:
+                renderer.use_columns(None if schema.generated else log.shapes.generated, log.shapes.periods)
         # No progress line on a terminal that shows the output itself.
         progress = console.progress(log.bytes_total, is_shown=not output.isatty())
         try:

@@ -59,8 +59,8 @@ class LogShapes:
         self.learns_all = False
         #: The generated columns of tables that were named, as they were in the last of their table maps.
         self.generated: dict[str, frozenset[str]] = {}
-        #: Those with system versioning, whichever names their periods have.
-        self.versioned: set[str] = set()
+        #: The names of start and end of system-versioned tables; None for tables that have no period.
+        self.periods: dict[str, tuple[str, str] | None] = {}
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
@@ -165,8 +165,12 @@ class LogShapes:
 
     def _note(self, table: Table, columns: Sequence[ColumnShape]) -> None:
         self.generated[str(table)] = frozenset(one.name for one in columns if one.generated)
-        is_versioned = any(one.role in ("start", "end") for one in columns)
-        (self.versioned.add if is_versioned else self.versioned.discard)(str(table))
+        if columns:
+            names = {one.role: one.name for one in columns}
+            is_versioned = "start" in names and "end" in names
+            self.periods[str(table)] = (names["start"], names["end"]) if is_versioned else None
+        else:
+            self.periods.pop(str(table), None)
 
     def _state(self, event: TableMapEvent) -> State:
         if self._lost is not None:

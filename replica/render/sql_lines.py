@@ -7,7 +7,7 @@ out and counted, as the caller chooses.
 Redo writes statements in the order of the log. Undo writes the last row first: all statements go to a temporary file
 that is read backwards at the end, and a transaction without its end in the log is not undone. Changes that the log
 does not show are not handled: triggers on the target run again, and rows that a foreign key changed in cascade are
-only in the logs of MySQL 9.6 and later.
+only in the logs of MySQL 9.6 and later. ``sql_versions`` says what becomes of the history of MariaDB's tables.
 """
 
 import re
@@ -50,10 +50,12 @@ from ..sql.ddl import CreateSchema, DropSchema, RenameTable, table_actions
 from ..sql.quoting import binary_literal, identifier, split_text
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
-from .sql_rows import RowStatements, unsupported
+from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
+from .sql_table import unsupported
 from .sql_values import sql_cells, value_literal
+from .sql_versions import Period
 
 OnUnsupported = Literal["raise", "skip"]
 
@@ -96,7 +98,8 @@ class SqlRenderer:
         self.cells = sql_cells()
         self.left_out = 0
         self._on_unsupported = on_unsupported
-        self._rows, session = RowStatements(generated), SqlSession(disable_log)
+        session = SqlSession(disable_log)
+        self._rows = RowStatements(session, generated)
         self._writer: _Writer = (
             _Undo(output, self._rows, session, wants_table)
             if flashback
@@ -116,9 +119,13 @@ class SqlRenderer:
             self.left_out += 1
             self._writer.write(_comment(f"left out: {error}"))
 
-    def use_generated(self, generated: Mapping[str, Collection[str]], versioned: Collection[str]) -> None:
-        """Take the generated columns by table, and system-versioned ones, from here, also those added later."""
-        self._rows.generated, self._rows.versioned = generated, versioned
+    def use_columns(
+        self, generated: Mapping[str, Collection[str]] | None, periods: Mapping[str, Period | None]
+    ) -> None:
+        """Take the generated columns by table, and periods of versioned ones, from here, also those added later."""
+        if generated is not None:
+            self._rows.generated = generated
+        self._rows.periods = periods
 
     def follow(self, server_version: str) -> None:
         """Note the server's version, for a reader that begins after a file's format description."""

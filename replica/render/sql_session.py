@@ -3,7 +3,9 @@
 Returns text, does no I/O. ``mysqlbinlog.query`` turns a statement's status variables into settings.
 """
 
+import calendar
 from collections.abc import Iterator
+from datetime import datetime
 
 from protocol.binlog.events import QueryEvent
 from protocol.wire import utf8_bytes
@@ -40,7 +42,7 @@ class SqlSession:
         self._disable_log = disable_log
         self._flavor: Flavor = "mysql"
         self._server_version = ""
-        self._timestamp = 0
+        self._timestamp = ""
         self._statements: Session | None = None  # set while the settings are those of a statement of the log
         self._client = _USUAL
 
@@ -54,7 +56,18 @@ class SqlSession:
 
     def time(self, timestamp: int) -> str:
         """Set the time, for columns with ON UPDATE CURRENT_TIMESTAMP that an image lacks; empty if it is set."""
-        if not timestamp or timestamp == self._timestamp:
+        return self._set_time(str(timestamp)) if timestamp else ""
+
+    def moment(self, moment: datetime) -> str:
+        """Set the time to the microsecond, for the periods of system-versioned rows; empty if it is set."""
+        return self._set_time(f"{calendar.timegm(moment.utctimetuple())}.{moment.microsecond:06}")
+
+    def after_moments(self, timestamp: int) -> str:
+        """Set the time for rows of other tables, if it is one of ``moment``; else empty."""
+        return self.time(timestamp) if "." in self._timestamp else ""
+
+    def _set_time(self, timestamp: str) -> str:
+        if timestamp == self._timestamp:
             return ""
         self._timestamp = timestamp
         return f"SET TIMESTAMP={timestamp};\n"
@@ -82,7 +95,7 @@ class SqlSession:
         if self._statements is None:
             self._statements = Session(self._flavor, is_run=True)
             self._statements.follow(self._server_version)
-        self._timestamp = event.header.timestamp
+        self._timestamp = str(event.header.timestamp)
         for line in self._statements.statements(event):
             setting = line.removesuffix(DELIMITER + b"\n")
             if setting.startswith(_CLIENT_START):

@@ -23,7 +23,7 @@ from protocol.constants import ColumnType
 from protocol.errors import SourceConfigurationError, UnsupportedEventError
 from protocol.gtid import MariadbGtid
 from protocol.rows.column import ABSENT, Column
-from replica.render import sql_rows
+from replica.render import sql_rows, sql_table
 from replica.render.sql_lines import SqlRenderer
 from replica.render.sql_spool import BackwardSpool
 from replica.transactions.replay import transaction_restarted
@@ -141,10 +141,10 @@ def test_transactions_are_undone_last_first() -> None:
 
 
 def test_a_lot_of_rows_are_several_statements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_rows, "_MAX_INSERTED", 2)
+    monkeypatch.setattr(sql_table, "_MAX_INSERTED", 2)
     rows = [(number, 0) for number in range(5)]
     assert redone(inserts(ORDERS, *rows)).count("INSERT") == 3
-    monkeypatch.setattr(sql_rows, "_MAX_INSERT_SIZE", 1)
+    monkeypatch.setattr(sql_table, "_MAX_INSERT_SIZE", 1)
     assert redone(inserts(ORDERS, *rows)).count("INSERT") == 5
     assert redone(inserts(ORDERS)) == ""
 
@@ -170,15 +170,6 @@ def test_generated_and_hidden_columns_are_not_written() -> None:
     assert undone(inserts(of, (1, 2, 3, 4))) == (
         "DELETE FROM `shop`.`orders` WHERE `DB_ROW_HASH_9` = 1 AND `id` = 2 LIMIT 1;\n"
     )
-
-
-def test_periods_of_system_versioning_cannot_be_written() -> None:
-    of = table(column("id"), column("row_start"), column("row_end"), key=["id", "row_end"])
-    mariadb = format_description("11.8.6-MariaDB-log")
-    for flashback in (False, True):
-        with pytest.raises(UnsupportedEventError, match="is system-versioned"):
-            sql(mariadb, inserts(of, (1, 2, 3)), flashback=flashback)
-    assert "(1, 2, 3)" in redone(inserts(of, (1, 2, 3)))
 
 
 def test_sequences_go_forward_only() -> None:
