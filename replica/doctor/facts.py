@@ -27,7 +27,7 @@ from ..source.session import Session
 from ..source.statement_answers import read_value
 from ..sql.quoting import quoted
 from ..sql.statement_kind import empties_table, kind_of
-from .tables import Tables, look_at_tables, quote_plainly
+from .tables import Tables, look_at_tables
 
 # How much of the newest binlog file is searched for statements; more would take too long.
 _SCANNED_BYTES: Final = 16 << 20
@@ -134,7 +134,6 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
     """Ask for all facts. Raises ``ConnectionLostError``; a query that the source refuses is a fact, not an error."""
     source = await ask(session)
     newest = await log_status(session, source)
-    await quote_plainly(session)
     return Facts(
         options=options,
         source=source,

@@ -4,7 +4,6 @@
 of the table only, so they are read from SHOW CREATE TABLE, for which SELECT is enough.
 """
 
-import contextlib
 import re
 from typing import Final
 
@@ -112,18 +111,11 @@ async def look_at_tables(options: Options) -> Tables | None:
     try:
         session = await first_host(options, Session.open)
         try:
-            await quote_plainly(session)
             return await _look(session, options)
         finally:
             await session.aclose()
     except ConnectionLostError:
         return None
-
-
-async def quote_plainly(session: Session) -> None:
-    """Clear sql_mode: with ANSI_QUOTES, SHOW CREATE TABLE and SHOW GRANTS would quote names with double quotes."""
-    with contextlib.suppress(ServerError):
-        await session.query("SET SESSION sql_mode = ''")
 
 
 async def _look(session: Session, options: Options) -> Tables:

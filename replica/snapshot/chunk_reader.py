@@ -22,11 +22,11 @@ from .select_list import SelectList
 
 #: Seconds without any byte of an answer after which a connection is given up.
 SILENCE: Final = 60.0
-# A time zone, a mode or a limit of the server's must not change values, or leave rows out. ALLOW_INVALID_DATES: what
-# the table holds is a bound of a chunk, too. net_write_timeout: the reader may be slower than the server for a while.
+# A time zone must not change values. ALLOW_INVALID_DATES: what the table holds is a bound of a chunk, too.
+# net_write_timeout: the reader may be slower than the server for a while.
 _SETTINGS: Final = (
-    "time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, sql_big_selects = 1, "
-    "sql_select_limit = 18446744073709551615, net_write_timeout = 600"
+    "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, "
+    "net_write_timeout = 600"
 )
 _LARGEST_PACKET: Final = "SELECT @@max_allowed_packet"
 # A server gathers what it sends in a buffer of 16 KB, which the largest packet that has come makes larger: 40 MB were
@@ -36,12 +36,8 @@ _LARGE_PACKET: Final = " " * PIECE_SIZE
 
 
 async def prepare_session(session: Session) -> None:
-    """Set up a session for ``ChunkReader``: values as stored, no limits, REPEATABLE READ, large writes."""
-    handshake = session.handshake
-    limit = ", max_execution_time = 0" if handshake.version >= (5, 7, 8) else ""
-    if handshake.is_mariadb:
-        limit = ", max_statement_time = 0"
-    settings = f"SET SESSION {_SETTINGS}{limit}"
+    """Set up a session for ``ChunkReader``: values as stored, REPEATABLE READ, large writes."""
+    settings = _SETTINGS
     if await session.query_as(int, _LARGEST_PACKET) >= 2 * PIECE_SIZE:
         settings += _LARGE_PACKET
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"

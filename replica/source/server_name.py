@@ -4,10 +4,16 @@ Positions, tables and connection ids of one server mean nothing on another one. 
 for this name, and must reach the server that sends the log.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from protocol.conversation.messages import TextValue
+
+from ..config.log_facts import log_facts
+from ..config.options import Options
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 #: What the name is made of. Nodes of Galera may have one server_id, and servers of one machine one hostname.
 NAME_VARIABLES: Final = ("hostname", "port", "server_id", "server_uuid")
@@ -31,3 +37,17 @@ def server_name(variables: Mapping[str, str]) -> str:
         return uuid
     host, port = variables.get("hostname", ""), variables.get("port", "")
     return f"{variables.get('server_id', '')} on {host}:{port}"
+
+
+def warn_of_others(options: Options, found: str) -> None:
+    """Warn once for a stream that another server answered than the one that the options name."""
+    if "servers" not in options.warned:
+        options.warned.add("servers")
+        _LOGGER.warning(
+            "%s leads to several servers: %s sends the log, and %s answers. What is asked besides is asked of the "
+            "first one only, and connections are opened until they reach it: better give the address of one server",
+            options.address,
+            options.server,
+            found,
+            extra=log_facts("several-servers", source=options.address, server=options.server, other=found),
+        )

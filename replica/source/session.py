@@ -27,7 +27,8 @@ from protocol.records import replace
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
-from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement
+from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement, warn_of_others
+from .session_settings import AUTOCOMMIT, SET_AUTOCOMMIT, asks_for_autocommit, settings_for
 from .statement_answers import Answer, Question, first_text, only_row, read_value, taken
 from .transport import Transport
 
@@ -68,7 +69,7 @@ class Session:
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
-        """Connect to the options' one host and log in, within ``connect_timeout``.
+        """Connect to the options' one host, log in and make the settings, within ``connect_timeout``.
 
         If the options name a server, and others answer some times in a row, it raises ``ConnectionLostError``.
         """
@@ -84,7 +85,7 @@ class Session:
             if found == options.server:
                 return session
             await session.aclose()
-            _warn_of_another(options, found)
+            warn_of_others(options, found)
         raise ConnectionLostError(
             f"server {found} answers at {options.address}, and {options.server} sends the log: a connection to that "
             "one is needed"
@@ -112,6 +113,7 @@ class Session:
                 connection.get_server_public_key = transport.is_local if wanted is None else wanted
                 session = cls(transport, connection, options)
                 await session._log_in()
+                await session._settle()
         except TimeoutError:
             if transport is not None:
                 transport.abort()
@@ -406,6 +408,12 @@ class Session:
                 self._warn_of_impostors()
                 return
 
+    async def _settle(self) -> None:
+        # Alone: when init_connect has failed, this statement gets the error, and the connection is closed.
+        await self.query(settings_for(self.handshake))
+        if asks_for_autocommit(self.handshake) and await self.query_value(AUTOCOMMIT) == "0":
+            await self.query(SET_AUTOCOMMIT)
+
     def _warn_of_impostors(self) -> None:
         """Warn once for a stream if the password itself went to another machine that nobody has verified.
 
@@ -482,16 +490,3 @@ def _is_of_log(raw: bytes) -> bool:
     return len(raw) > EVENT_FLAGS_OFFSET and not (
         raw[4] in HEARTBEATS or raw[EVENT_FLAGS_OFFSET] & ARTIFICIAL
     )
-
-
-def _warn_of_another(options: Options, found: str) -> None:
-    if "servers" not in options.warned:
-        options.warned.add("servers")
-        _LOGGER.warning(
-            "%s leads to several servers: %s sends the log, and %s answers. What is asked besides is asked of the "
-            "first one only, and connections are opened until they reach it: better give the address of one server",
-            options.address,
-            options.server,
-            found,
-            extra=log_facts("several-servers", source=options.address, server=options.server, other=found),
-        )

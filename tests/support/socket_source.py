@@ -22,6 +22,8 @@ Rows = Sequence[tuple[str | None, ...]]
 FILE = "binlog.000001"
 #: How the question about the columns of all tables begins.
 ALL_COLUMNS = "SELECT TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
+#: How the statements of the settings begin.
+SETTINGS = ("SET NAMES", "SELECT @@SESSION.autocommit")
 UUID = "11111111-2222-3333-4444-555555555555"
 MYSQL_VARIABLES = {
     "log_bin": "ON",
@@ -193,6 +195,10 @@ class _Conversation:
         await asyncio.sleep(self.source.delay)
         if payload[0] == Command.QUERY:
             sql = Query.parse(payload).sql
+            if sql.startswith(SETTINGS):
+                # Each connection begins with them.
+                self.send(Ok().encode())
+                return True
             self.source.statements.append(sql)
             if self.source.silent_for and sql.startswith(self.source.silent_for):
                 return True
