@@ -28,7 +28,7 @@ from ..config.log_facts import log_facts
 from ..config.options import Options
 from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
 from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement, warn_of_others
-from .session_settings import AUTOCOMMIT, SET_AUTOCOMMIT, asks_for_autocommit, settings_for
+from .session_settings import make_settings
 from .statement_answers import Answer, Question, first_text, only_row, read_value, taken
 from .transport import Transport
 
@@ -113,7 +113,7 @@ class Session:
                 connection.get_server_public_key = transport.is_local if wanted is None else wanted
                 session = cls(transport, connection, options)
                 await session._log_in()
-                await session._settle()
+                await make_settings(session.handshake, session.query)
         except TimeoutError:
             if transport is not None:
                 transport.abort()
@@ -407,12 +407,6 @@ class Session:
             elif isinstance(event, Authenticated):
                 self._warn_of_impostors()
                 return
-
-    async def _settle(self) -> None:
-        # Alone: when init_connect has failed, this statement gets the error, and the connection is closed.
-        await self.query(settings_for(self.handshake))
-        if asks_for_autocommit(self.handshake) and await self.query_value(AUTOCOMMIT) == "0":
-            await self.query(SET_AUTOCOMMIT)
 
     def _warn_of_impostors(self) -> None:
         """Warn once for a stream if the password itself went to another machine that nobody has verified.

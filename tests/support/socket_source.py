@@ -55,6 +55,7 @@ class SocketSource:
     tables_since: int = 4
     silent_for: str = ""
     refuses_login: Err | None = None
+    settings: Callable[[str], Ok | Err] = lambda sql: Ok()
     refuses_dump: Err | None = None
     ends_dump: bool = False
     closes_after_events: bool = False
@@ -197,7 +198,7 @@ class _Conversation:
             sql = Query.parse(payload).sql
             if sql.startswith(SETTINGS):
                 # Each connection begins with them.
-                self.send(Ok().encode())
+                self.send(self.source.settings(sql).encode())
                 return True
             self.source.statements.append(sql)
             if self.source.silent_for and sql.startswith(self.source.silent_for):

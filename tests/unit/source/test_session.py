@@ -8,7 +8,7 @@ import pytest
 
 from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump
-from protocol.conversation.messages import Err
+from protocol.conversation.messages import Err, Ok
 from protocol.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -40,6 +40,31 @@ async def test_login_and_queries() -> None:
         assert await session.query_value("SELECT 1") == "1"
         assert await session.query_value("SELECT NULL") == ""
         await session.aclose()
+        await source.until_closed()
+
+
+async def test_a_server_that_does_not_know_a_variable_of_its_version() -> None:
+    """Servers of other families tell a version of MySQL: what they all know is set."""
+    asked = []
+
+    def settings(sql: str) -> Ok | Err:
+        asked.append(sql)
+        return Err(1193, "HY000", "Unknown system variable 'max_execution_time'") if "max_ex" in sql else Ok()
+
+    async with serving(SocketSource(settings=settings)) as source:
+        session = await Session.open(options(source))
+        await session.aclose()
+    whole, common = asked
+    assert whole.startswith(f"{common}, max_execution_time = 0, ")
+    assert "sql_select_limit" in common
+
+
+async def test_settings_that_are_refused() -> None:
+    """As by an init_connect that has failed: the first statement gets the error."""
+    refusal = Err(1184, "08S01", "Aborted connection: init_connect command failed")
+    async with serving(SocketSource(settings=lambda sql: refusal)) as source:
+        with pytest.raises(ServerError, match="init_connect"):
+            await Session.open(options(source))
         await source.until_closed()
 
 
