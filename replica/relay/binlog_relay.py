@@ -35,6 +35,7 @@ from protocol.wire import Reader, unpack_event_header, utf8_text
 
 from ..config.options import Options
 from ..config.status import moment
+from ..config.steady_time import steady_time
 from ..source.dump import Dump, Greeted
 from ..source.resolve_start import StartPoint
 from ..source.retry import Retry
@@ -117,7 +118,7 @@ class BinlogRelay:
         self._connections = 0
         self._synced_at = 0.0
         self._state: RelayState = "new"
-        self._clock_offset = self._received_at = self._saved_at = 0.0
+        self._clock_lead = self._received_at = self._saved_at = 0.0
         # The time that the source gave the last copied event; None while the source has nothing more to send.
         self._newest: int | None = None
         self._events = self._bytes_before = 0
@@ -142,7 +143,7 @@ class BinlogRelay:
         """The status of the relay now."""
         behind = 0.0 if self._events else None
         if self._newest is not None:
-            behind = max(time.time() + self._clock_offset - self._newest, 0.0)
+            behind = max(steady_time() + self._clock_lead - self._newest, 0.0)
         session = self._session
         return RelayStatus(
             state=self._state,
@@ -197,7 +198,7 @@ class BinlogRelay:
         try:
             source = await ask(session)
             _check(source, folder)
-            self._clock_offset = source.clock_offset
+            self._clock_lead = source.clock_lead
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
             greeted = Greeted(session, source, has_checksums)

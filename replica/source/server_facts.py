@@ -16,6 +16,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
+from ..config.steady_time import steady_time
 from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement
 from .session import Session
 from .statement_answers import Answer, Question, first_text, only_row, read_value, rows_of
@@ -51,7 +52,8 @@ _OWNED: Final = "SELECT @@GLOBAL.gtid_owned"
 
 @record(frozen=True, slots=True)
 class Source:
-    """Facts about a source. ``clock_offset`` is the lead of its clock over the local clock, in seconds.
+    """Facts about a source. ``clock_offset`` is the lead of its clock over the local clock, in seconds, when it was
+    asked. ``clock_lead`` is that over ``steady_time``: it stays, also when the local clock is set.
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
     MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
@@ -70,6 +72,7 @@ class Source:
     log_bin: bool
     binlog_format: str
     clock_offset: float
+    clock_lead: float
     folds_names: bool = False
     explicit_timestamps: bool | None = None
     is_relay: bool = False
@@ -90,7 +93,7 @@ class Source:
     @property
     def now(self) -> float:
         """The source's clock, in seconds since 1970."""
-        return time.time() + self.clock_offset
+        return steady_time() + self.clock_lead
 
     def check(self) -> None:
         """Raise ``SourceConfigurationError`` if log_bin or binlog_format does not allow rows to be streamed."""
@@ -110,9 +113,9 @@ class Source:
 async def ask(session: Session) -> Source:
     """Query the facts about a source. The options of the session then name it."""
     statement = variables_statement(_VARIABLES)
-    asked = time.time()
+    asked = steady_time()
     clock, variables = await session.query_each([_CLOCK, Question(statement, 2)])
-    offset = await _clock_offset(session, clock, asked)
+    lead = await _clock_lead(session, clock, asked)
     found = variables_of(rows_of(variables))
     is_mariadb = session.handshake.is_mariadb
     name = server_name(found)
@@ -128,7 +131,8 @@ async def ask(session: Session) -> Source:
         has_checksums="binlog_checksum" in found,
         log_bin=found.get("log_bin", "ON").upper() in ("ON", "1"),
         binlog_format=found.get("binlog_format", "ROW").upper(),
-        clock_offset=offset,
+        clock_offset=lead + steady_time() - time.time(),
+        clock_lead=lead,
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
         explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
         is_relay=found.get("version_comment") == RELAY_COMMENT,
@@ -138,16 +142,16 @@ async def ask(session: Session) -> Source:
     )
 
 
-async def _clock_offset(session: Session, answer: Answer, asked: float) -> float:
-    """The lead of the source's clock over the local clock, in seconds; right within half of the query's time."""
+async def _clock_lead(session: Session, answer: Answer, asked: float) -> float:
+    """The lead of the source's clock over ``steady_time``, in seconds; right within half of the query's time."""
     statement = _CLOCK.sql
     if isinstance(answer, ServerError):
         # Servers before 5.6.4 know whole seconds only.
-        statement, asked = "SELECT UNIX_TIMESTAMP()", time.time()
+        statement, asked = "SELECT UNIX_TIMESTAMP()", steady_time()
         answer = await session.query(statement)
     values = only_row(answer, statement)
     seconds, microseconds = (read_value(_seconds, value, statement) for value in (*values, "0")[:2])
-    return seconds + microseconds / 1e6 - (asked + time.time()) / 2
+    return seconds + microseconds / 1e6 - (asked + steady_time()) / 2
 
 
 def _seconds(text: str) -> float:

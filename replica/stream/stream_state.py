@@ -12,6 +12,7 @@ from ..config.file_lock import locks_of
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.status import StreamState, StreamStatus, moment
+from ..config.steady_time import steady_time
 from ..source.open_dump import Identity
 from ..source.resolve_start import is_same_server
 from ..source.server_facts import Source
@@ -185,14 +186,14 @@ class Upkeep:
 
     def waits(self, session: Session) -> None:
         """The user has come to the end of what has arrived, and the stream waits for more."""
-        now = time.time()
+        now = steady_time()
         if self._waiting is None:
             self._waiting = now
         if self._silent_at[1] != session.bytes_received:
             self._silent_at = now, session.bytes_received
 
     def _behind(self, source: Source, session: Session | None) -> float | None:
-        account, now = self._account, time.time()
+        account, now = self._account, steady_time()
         newest = account.newest
         if newest is not None and newest is account.idle_behind:
             return 0.0
@@ -202,7 +203,7 @@ class Upkeep:
             if is_silent and newest is not None and now - since >= _QUIET_SECONDS:
                 return 0.0
             now = self._waiting
-        return account.lag_at(now + source.clock_offset)
+        return account.lag_at(now + source.clock_lead)
 
     def _has_moved(self) -> bool:
         """Whether the checkpoint differs from the stored one."""

@@ -41,6 +41,7 @@ SOURCE = Source(
     log_bin=True,
     binlog_format="ROW",
     clock_offset=0.2,
+    clock_lead=0.2,
 )
 FINE = {
     "log_bin": "ON",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -319,4 +320,19 @@ async def test_settings_that_do_not_do(change: dict[str, str], remedy: str) -> N
         facts = await ask(session)
         with pytest.raises(SourceConfigurationError, match=remedy):
             facts.check()
+        await session.aclose()
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+async def test_a_local_clock_that_is_set_does_not_move_the_clock_of_the_source(
+    jump: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream with a stop by time ended at once, and rows up to that time were missing; or it ended an hour late."""
+    async with serving(SocketSource()) as source:
+        session = await Session.open(options(source))
+        facts = await ask(session)
+        before, local = facts.now, time.time
+        assert facts.clock_offset == pytest.approx(before - local(), abs=60)
+        monkeypatch.setattr(time, "time", lambda: local() + jump)
+        assert facts.now == pytest.approx(before, abs=60)
         await session.aclose()
