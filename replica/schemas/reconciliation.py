@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 from protocol.errors import ReplicaError
+from protocol.position import BinlogPosition
 
 from ..config.log_facts import log_facts
 from ..source.second_connection import SecondConnection
@@ -80,8 +81,9 @@ class Reconciliation:
         tracker.changed -= names
         tracker.settle()
         for name in names:
-            if _settle(history, name, reading.catalog.get(name)):
-                tracker.renew()
+            since = _settle(history, name, reading.catalog.get(name))
+            if since is not None:
+                tracker.note(name, since)
                 tracker.unseen.append(history.head)
 
 
@@ -91,15 +93,15 @@ def only_tables(names: Collection[TableName]) -> str:
     return f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs})"
 
 
-def _settle(history: SchemaHistory, name: TableName, now: State) -> bool:
-    """Enter what the source says of a table if the history says something else. Returns whether it does."""
+def _settle(history: SchemaHistory, name: TableName, now: State) -> BinlogPosition | None:
+    """Enter what the source says of a table if the history says something else. Returns from where on, if it does."""
     known = history.catalog.get(name)
     if not isinstance(now, Shape) or known is None:
-        return False
-    last = history.places_of(name)[-1]
+        return None
+    last = since = history.places_of(name)[-1]
     if isinstance(known, Shape) and known.is_whole:
         if not contradict(known, now):
-            return False
+            return None
         reason = f"information_schema has other columns of {name} than the statements of the log lead to"
         _LOGGER.warning(
             "%s: a statement was not logged (sql_log_bin=0, log filters) or not understood; rows behind %s may have "
@@ -114,4 +116,4 @@ def _settle(history: SchemaHistory, name: TableName, now: State) -> bool:
         last = history.head
     # No statement of the log is about the table since then.
     history.set_at(name, last, now)
-    return True
+    return since

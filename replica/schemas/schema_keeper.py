@@ -320,7 +320,7 @@ class SchemaKeeper:
                 event.table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
             )
             return None
-        self.tracker.renew()
+        self.tracker.note(name, place)
         named = self.tracker.named(event)
         if named is None and self._options.on_schema_mismatch == "error":
             later = [changed for changed in history.places_of(name) if place < changed]

@@ -202,6 +202,11 @@ class SchemaTracker:
             self.history.prune(position)
             self.begin = max(self.begin or position, position)
 
+    def note(self, table: TableName, position: BinlogPosition) -> None:
+        """The table was set from this place on: the store lacks that. The others are not written again."""
+        if self.history is not None:
+            self._unsaved += self.history.set_lines(table, position)
+
     def renew(self) -> None:
         """The whole history must be saved again."""
         self._is_new = self.history is not None

@@ -191,6 +191,13 @@ class SchemaHistory:
             self._put(change.table, place, change.after)
         return changes
 
+    def set_lines(self, table: TableName, position: BinlogPosition) -> Iterator[str]:
+        """What to write behind ``to_lines()`` once ``set_at`` has set the table from this place on."""
+        first, *later = self._timelines[table]
+        place = self._place(position)
+        yield _table_line(table, [first, *((at, state) for at, state in later if at >= place)], {})
+        yield self.head_line()
+
     def advance(self, position: BinlogPosition) -> None:
         """The log has been followed up to a place: no statement is between ``head`` and it."""
         self._head = max(self._head, self._place(position))
