@@ -1,8 +1,9 @@
 """Reads ranges of a table chunk by chunk, each in a read view of its own: RecordBatches, and the view's high mark.
 
-No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. The next
-chunk is asked for before the one at hand is made into columns, so that the server reads meanwhile. A transaction ends
-with its chunk, before rows are handed on. A chunk whose connection is lost is read again.
+No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. Behind one
+address there may be several servers, and some that lag: the low mark says which ones may be read. The next chunk is
+asked for before the one at hand is made into columns, so that the server reads meanwhile. A transaction ends with its
+chunk, before rows are handed on. A chunk whose connection is lost is read again.
 """
 
 import asyncio
@@ -11,14 +12,16 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConnectionLostError, SchemaMismatchError
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.table import Table
 from protocol.rows.undecoded_rows import UndecodedRows
 
 from ..config.options import Options
 from ..source.hosts import first_host
-from ..source.server_facts import Source, ask
-from ..source.session import Session
+from ..source.resolve_start import is_same_server
+from ..source.server_facts import Source, ask, executed_gtids
+from ..source.session import TRIES, Session
+from ..spool.offsets import Offset
 from .chunk_reader import Chunk, ChunkReader, prepare_session
 from .marks import Place
 from .read_plan import ReadPlan
@@ -50,14 +53,42 @@ class RangeChunk:
     high: Place
 
 
+async def open_behind(options: Options, low: Offset | None) -> tuple[Session, Source]:
+    """A connection to a server whose tables have all changes before the low mark: the mark's own, or one that has its
+    GTIDs. Raises ``ConnectionLostError`` if others answer some times in a row.
+    """
+    for _ in range(TRIES):
+        session = await first_host(options, Session.open)
+        try:
+            source = await ask(session)
+            if low is None or await _has_all_before(low, session, source):
+                return session, source
+        except BaseException:
+            session.abort()
+            raise
+        await session.aclose()
+    raise ConnectionLostError(
+        f"server {source.name} answers at {options.address}, and does not have all changes before {low}: it is not "
+        "the one whose log is followed"
+    )
+
+
+async def _has_all_before(low: Offset, session: Session, source: Source) -> bool:
+    if is_same_server(low.identity, source):
+        return True
+    if low.gtid_set is None or not source.has_gtids:
+        return False
+    return replace(low, gtid_set=str(await executed_gtids(session, source))).has_all_of(low)
+
+
 async def read_ranges(
-    options: Options, table: TableId, ranges: Sequence[KeyRange]
+    options: Options, table: TableId, ranges: Sequence[KeyRange], low: Offset | None = None
 ) -> AsyncIterator[RangeChunk]:
-    """The chunks of some ranges, one after another, over one connection.
+    """The chunks of some ranges, one after another, over one connection as ``open_behind`` opens it.
 
     Raises ``SchemaMismatchError`` if the table is gone or changed, and what ``ChunkReader`` raises.
     """
-    connection = _Connection(options, table)
+    connection = _Connection(options, table, low)
     left = iter(ranges)
     try:
         keys = next(left, None)
@@ -78,15 +109,15 @@ async def read_ranges(
 class _Connection:
     """Reads chunks, and connects again when the connection is lost."""
 
-    def __init__(self, options: Options, table: TableId) -> None:
-        self._options, self._table = options, table
+    def __init__(self, options: Options, table: TableId, low: Offset | None) -> None:
+        self._options, self._table, self._low = options, table, low
         self._reading: _Reading | None = None
 
     async def start(self, keys: KeyRange) -> "_Started | None":
         """Ask for the first chunk of a range; None if the connection is lost: ``read`` tries again."""
         try:
             if self._reading is None:
-                self._reading = await _Reading.open(self._options, self._table)
+                self._reading = await self._open()
             return await self._reading.start(keys)
         except ConnectionLostError:
             await self.aclose()
@@ -97,7 +128,7 @@ class _Connection:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if self._reading is None:
-                    self._reading, started = await _Reading.open(self._options, self._table), None
+                    self._reading, started = await self._open(), None
                 return await self._reading.read(started or await self._reading.start(keys))
             except ConnectionLostError as error:
                 await self.aclose()
@@ -106,6 +137,9 @@ class _Connection:
                 _LOGGER.info("reading %s.%s: %s -- trying again", *self._table, error)
                 await asyncio.sleep(_RETRY_PAUSE)
         raise AssertionError
+
+    async def _open(self) -> "_Reading":
+        return await _Reading.open(self._options, self._table, self._low)
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -149,11 +183,10 @@ class _Reading:
         self._most = max(rows, _MOST_ROWS)
 
     @classmethod
-    async def open(cls, options: Options, table: TableId) -> "_Reading":
-        session = await first_host(options, Session.open)
+    async def open(cls, options: Options, table: TableId, low: Offset | None) -> "_Reading":
+        session, source = await open_behind(options, low)
         try:
             await prepare_session(session)
-            source = await ask(session)
             plan = await read_plan(session, source, table, options)
             if plan is None:
                 raise SchemaMismatchError(

@@ -42,8 +42,8 @@ _PIECE_SECONDS: Final = 0.002
 _SENT_AT_ONCE: Final = 100
 # Seconds in which a source that searches its log has to find something.
 _LONGEST_SEARCH: Final = 3600.0
-# Connections to an address before another server than the wanted one is an error: proxies take turns, or draw lots.
-_TRIES: Final = 8
+#: Connections to an address before another server than the wanted one is an error: proxies take turns, or draw lots.
+TRIES: Final = 8
 # Seconds for rows to arrive from a server that says it is sending them, or has sent all.
 _ON_THEIR_WAY: Final = 1.0
 
@@ -73,7 +73,7 @@ class Session:
 
         If the options name a server, and others answer some times in a row, it raises ``ConnectionLostError``.
         """
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             session = await cls._open(options)
             if options.server is None:
                 return session

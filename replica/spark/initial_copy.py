@@ -32,13 +32,10 @@ from ..arrow import batch_schema
 from ..config.table_filter import table_filter
 from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
-from ..snapshot.range_reader import RangeChunk, read_ranges
+from ..snapshot.range_reader import RangeChunk, open_behind, read_ranges
 from ..snapshot.row_keys import KeyRange
 from ..snapshot.table_list import check_found, check_tables, list_tables, read_plans
 from ..snapshot.transaction_touches import TableId
-from ..source.hosts import first_host
-from ..source.server_facts import ask
-from ..source.session import Session
 from ..spool.offsets import Offset
 from ..spool.pieces import LogPiece, RowLayouts
 from ..spool.transaction_part import TransactionFacts
@@ -71,16 +68,17 @@ class CopyPartition(InputPartition):
 
 def copy_partitions(options: SourceOptions, place: Offset) -> list[InputPartition]:
     """The tasks that read all tables of a query."""
-    found = asyncio.run(_plan(options))
+    found = asyncio.run(_plan(options, place))
     return [CopyPartition(CopyTask(number, ranges, place)) for number, ranges in enumerate(found)]
 
 
-async def _plan(options: SourceOptions) -> list[tuple[tuple[TableId, tuple[KeyRange, ...]], ...]]:
+async def _plan(
+    options: SourceOptions, place: Offset
+) -> list[tuple[tuple[TableId, tuple[KeyRange, ...]], ...]]:
     connection = connection_options(options)
-    session = await first_host(connection, Session.open)
+    session, source = await open_behind(connection, place)
     try:
         await prepare_session(session)
-        source = await ask(session)
         wants = table_filter(options.settings.tables, options.settings.exclude_tables)
         listed = await list_tables(session, wants)
         check_tables(listed)
@@ -120,7 +118,7 @@ def _read(task: CopyTask, options: SourceOptions, plan: ReadPlan) -> Iterator[pa
     count = 0
     with asyncio.Runner() as runner:
         for table, ranges in task.ranges:
-            chunks = read_ranges(connection_options(options), table, ranges)
+            chunks = read_ranges(connection_options(options), table, ranges, place)
             try:
                 while (chunk := runner.run(_next(chunks))) is not None:
                     first = task.number * _ROWS_OF_A_TASK + count

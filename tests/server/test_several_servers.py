@@ -11,7 +11,13 @@ from collections.abc import Callable
 import pytest
 
 import replica
+from protocol.errors import ConnectionLostError
+from protocol.records import replace
 from replica import SnapshotCompleteEvent, WriteRowsEvent
+from replica.config.options import Options
+from replica.snapshot.range_reader import open_behind, read_ranges
+from replica.snapshot.row_keys import KeyRange
+from replica.spool.start_offset import find_offset
 from tests.faults import topology
 from tests.faults.proxy import FaultProxy
 from tests.server.support.copied_tables import Kept
@@ -63,6 +69,31 @@ async def test_a_copy_reads_the_tables_of_the_server_that_sends_the_log(pair: Pa
                     break
     expected = source.query("SELECT id, c, a FROM shop.t")
     assert sorted(tuple(row.values()) for row in kept.rows["t"].values()) == sorted(expected)
+
+
+@pytest.mark.parametrize("by_gtid", [True, False])
+async def test_ranges_are_read_where_all_changes_before_the_low_mark_are(pair: Pair, by_gtid: bool) -> None:
+    """Spark's tasks do so: rows that the lagging server did not have were missing for ever."""
+    pytest.importorskip("pyarrow")
+    source, lagging = pair
+    low = await find_offset(Options.build(source.dsn(), {"tls": "disabled"}), "snapshot")
+    low = low if by_gtid else replace(low, gtid_set=None)
+    async with FaultProxy(source.port) as proxy:
+        proxy.balance(lagging.port, lagging.port, source.port)
+        dsn = source.dsn().replace(str(source.port), str(proxy.port))
+        options = Options.build(dsn, {"tls": "disabled"})
+        found = [chunk async for chunk in read_ranges(options, ("shop", "t"), [KeyRange()], low)]
+        assert sum(chunk.rows.num_rows for chunk in found) == _OLD_ROWS + _NEW_ROWS - 10
+        # One that has caught up has the GTIDs.
+        lagging.query("START REPLICA SQL_THREAD" if source.family == "mysql" else "START SLAVE SQL_THREAD")
+        topology.catch_up(lagging, source)
+        proxy.balance(lagging.port)
+        if low.gtid_set is not None:
+            found = [chunk async for chunk in read_ranges(options, ("shop", "t"), [KeyRange()], low)]
+            assert sum(chunk.rows.num_rows for chunk in found) == _OLD_ROWS + _NEW_ROWS - 10
+        else:
+            with pytest.raises(ConnectionLostError, match="does not have all changes before"):
+                await open_behind(options, low)
 
 
 async def test_names_are_those_of_the_server_that_sends_the_log(

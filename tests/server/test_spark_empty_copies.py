@@ -16,7 +16,7 @@ from replica.spark.initial_copy import copy_partitions
 from replica.spark.jobs.copy_plan import make_plan
 from replica.spark.source_options import parse_options
 from replica.spark.stream_connection import connection_options
-from replica.spool.offsets import Offset
+from replica.spool.start_offset import find_offset
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
@@ -60,7 +60,7 @@ def check(server: Server, user: str, password: str, patterns: str, is_refused: b
     plan = make_plan(
         connection_options(options), lambda name: fits is None or fits(*name.split(".", 1)), least=1
     )
-    place = Offset("binlog.000001", 4, None, None, 1)
+    place = asyncio.run(find_offset(connection_options(options), "snapshot"))
     if not is_refused:
         assert list(asyncio.run(plan).tables) == [patterns.replace("*", "t")]
         assert len(copy_partitions(options, place)) == 1

@@ -18,7 +18,7 @@ import pyarrow as pa
 from protocol.errors import CheckpointError, ConfigurationError, PrivilegeError, SchemaMismatchError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
-from protocol.records import field, record
+from protocol.records import field, record, replace
 from protocol.rows.table import Table, table_text
 
 from ...arrow import batch_schema
@@ -27,11 +27,13 @@ from ...schemas.reading import TableReader
 from ...schemas.touched import last_touches, touched_by
 from ...snapshot.chunk_reader import prepare_session
 from ...snapshot.key_splits import key_ranges
+from ...snapshot.range_reader import open_behind
 from ...snapshot.read_plan import ReadPlan
 from ...snapshot.row_keys import KeyRange
 from ...snapshot.table_list import Listed, check_found, list_tables, name_tables, read_plans
-from ...source.dump import Greeted
+from ...source.log_scan import LogScan
 from ...source.resolve_start import log_end
+from ...source.server_facts import Source
 from ...source.session import Session
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
@@ -157,8 +159,7 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
     Raises ``ConfigurationError`` if no table can be kept, or there is none.
     """
     offset = await find_offset(options, "snapshot")
-    greeted = await Greeted.open(options)
-    session, source = greeted.session, greeted.source
+    session, source = await _open_again(options, offset)
     try:
         reader = TableReader(session, source)
         reading = await reader.read()
@@ -195,15 +196,20 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
 
 async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], BinlogPosition]:
     """The planned tables that a statement has changed since the plan was made, and where the log ends."""
-    greeted = await Greeted.open(options)
+    session, source = await _open_again(options, Offset.from_dict(json.loads(plan.offset)))
     try:
-        reader = TableReader(greeted.session, greeted.source)
-        end = await log_end(greeted.session, greeted.source, greeted.scan())
+        reader = TableReader(session, source)
+        end = await log_end(session, source, LogScan(session.options, source))
         found = await reader.statements(BinlogPosition.parse(plan.read_at), end)
     finally:
-        await greeted.session.aclose()
+        await session.aclose()
     touched = touched_by(logged.statement for logged in found)
     return [name for name in plan.tables if TableName(*split_text(name)) in touched], end
+
+
+async def _open_again(options: Options, offset: Offset) -> tuple[Session, Source]:
+    """A connection to the server of the offset: its positions are compared."""
+    return await open_behind(options, replace(offset, gtid_set=None))
 
 
 def _refused(listed: list[Listed], plans: Mapping[tuple[str, str], ReadPlan]) -> dict[str, str]:

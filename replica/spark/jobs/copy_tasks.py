@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from protocol.records import record
 
 from ...snapshot.range_reader import read_ranges
+from ...spool.offsets import Offset
 from ..packed import without_durations
 from ..source_options import parse_options
 from ..stream_connection import connection_options
@@ -59,12 +60,21 @@ class Piece:
 
 
 def copy_pieces(
-    spark: "SparkSession", source: Mapping[str, str], *, pieces: Sequence[Piece], storage: Mapping[str, str]
+    spark: "SparkSession",
+    source: Mapping[str, str],
+    *,
+    offset: str,
+    pieces: Sequence[Piece],
+    storage: Mapping[str, str],
 ) -> list[list[NewFile]]:
-    """Copy the pieces by one task; the files of each. ``source`` names the password, has none."""
+    """Copy the pieces by one task; the files of each. ``source`` names the password, has none.
+
+    ``offset`` is the place from which the log is followed.
+    """
     spark.dataSource.register(CopySource)
     plan = {
         "source": dict(source),
+        "offset": offset,
         "pieces": [piece.to_json() for piece in pieces],
         "storage": dict(storage),
     }
@@ -121,8 +131,8 @@ class CopyReader(DataSourceReader):
             ranges=[(low, high) for low, high in piece["leaves"]],
             indexed=piece["indexed"],
         )
-        keys = range_from_json(piece["range"])
-        async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys]):
+        keys, low = range_from_json(piece["range"]), Offset.from_dict(json.loads(self._plan["offset"]))
+        async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys], low):
             writer.add(kept_rows(chunk.rows, schema))
         return writer.finish()
 

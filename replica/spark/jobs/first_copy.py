@@ -118,7 +118,7 @@ class FirstCopy:
         the slowest one, and no range would be read while the next job is planned: 0.1 of 0.7 s on two cores.
         """
         source = {**self._source, "snapshot": "only"}
-        copy = partial(copy_pieces, self._spark, source, storage=self._target.storage)
+        copy = partial(copy_pieces, self._spark, source, offset=plan.offset, storage=self._target.storage)
         reading = deque[tuple[list[Piece], Future[list[list[NewFile]]]]]()
         opened = dict[str, KeptTable]()
         left = grouped(plan, self._pieces(plan, opened), self._parallelism)
