@@ -90,6 +90,11 @@ def is_passing_refusal(error: ServerError) -> bool:
     return type(error) is ServerError and error.code in _PASSING_CODES - _ACCOUNT_CODES
 
 
+def is_account_limit(error: ServerError) -> bool:
+    """Whether the server refused because of a limit of the account: of connections, or of what it may do an hour."""
+    return error.code in _ACCOUNT_CODES
+
+
 class NoReconnect(ReconnectPolicy):
     """Never retry: raise the first failure."""
 

@@ -33,7 +33,7 @@ from protocol.rows.table import Table
 
 from ..config.checkpoint import FileCheckpointStore, settled
 from ..config.options import Options
-from ..config.reconnect import is_passing_refusal
+from ..config.reconnect import is_account_limit, is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
 from ..config.unmatched_patterns import warn_of_unknown
 from ..source.column_lookup import NamelessWarning
@@ -280,7 +280,7 @@ class SchemaKeeper:
             async with self._connection.session() as session:
                 found = await self._ask(session, event, name, place)
         except ServerError as error:
-            if is_passing_refusal(error):
+            if is_passing_refusal(error) or is_account_limit(error):
                 raise
             self._warn(event.table, str(error))
             found = None

@@ -23,6 +23,7 @@ from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, is_passing_refusal
 from ..source.quiet_end import is_quiet
+from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source
 from ..source.session import Session
 from .chunk_reader import ChunkReader, prepare_session
@@ -34,7 +35,7 @@ from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
 from .table_copy import TableCopy
-from .table_list import NO_TABLE, key_columns_of, name_tables, read_plans
+from .table_list import NO_TABLE, check_gone, key_columns_of, name_tables, read_plans
 from .touches import Row
 from .transaction_touches import TableId
 from .window import Step, Window
@@ -133,7 +134,8 @@ class Copier:
                     continue
                 try:
                     if session is None:
-                        session = await Session.open(self._options)
+                        with beside_the_dump():
+                            session = await Session.open(self._options)
                         await prepare_session(session)
                     await self._read(session, found)
                     failures.forget()
@@ -229,6 +231,7 @@ class Copier:
         for table, window in found:
             plan = await self._plan(session, table)
             if plan is None:
+                await check_gone(session, table, self._options)
                 self._copy.drop(table)
             else:
                 work.append((table, plan, window))

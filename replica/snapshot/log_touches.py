@@ -24,6 +24,7 @@ from protocol.records import record, replace
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
+from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source, introduce
 from ..source.session import Session
 from ..sql.ddl_reader import read_statement
@@ -54,7 +55,8 @@ async def touches_before(
     """
     scan = _Scan(end, keys, dialect)
     lookup = ColumnLookup(options)
-    session = await Session.open(options)
+    with beside_the_dump():
+        session = await Session.open(options)
     try:
         checksums = await introduce(session, source, options)
         decoder = EventDecoder(

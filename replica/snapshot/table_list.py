@@ -188,6 +188,15 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
         raise PrivilegeError(error.code, error.sqlstate, error.message, remedy) from None
 
 
+async def check_gone(session: Session, table: TableId, options: Options) -> None:
+    """Raise ``PrivilegeError`` for a table that information_schema does not show, if it is hidden and not gone."""
+    try:
+        await name_tables(session, [table], options)
+    except ServerError as error:
+        if error.code not in NO_TABLE:
+            raise
+
+
 def _with_columns(table: str, shape: Shape, names: Sequence[str] | None) -> Shape:
     if names is None:
         return shape

@@ -15,7 +15,7 @@ from protocol.wire import utf8_text
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
-from ..config.reconnect import is_passing_refusal
+from ..config.reconnect import is_account_limit, is_passing_refusal
 from ..sql.quoting import hex_literal
 from .second_connection import SecondConnection
 from .statement_answers import read_value
@@ -78,7 +78,7 @@ class ColumnLookup:
         try:
             return await self._describe(table)
         except ServerError as error:
-            if is_passing_refusal(error):
+            if is_passing_refusal(error) or is_account_limit(error):
                 raise
             self._warn(table, str(error))
             return None

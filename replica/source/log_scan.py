@@ -18,6 +18,7 @@ from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, 
 
 from ..config.options import Options
 from ..transactions.boundary import Progress
+from .second_connection import beside_the_dump
 from .server_facts import Source, introduce
 from .session import Session
 
@@ -224,7 +225,8 @@ class LogScan:
 
         If a torn event has ended it: the name of the next file.
         """
-        session = await Session.open(self._options)
+        with beside_the_dump():
+            session = await Session.open(self._options)
         try:
             decoder = EventDecoder(mariadb=self._source.is_mariadb)
             decoder.checksum_enabled = await introduce(session, self._source, self._options)

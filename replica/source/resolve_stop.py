@@ -16,6 +16,7 @@ from ..config.selection import Stop
 from ..transactions.stop_point import StopPoint
 from .log_scan import LogScan
 from .resolve_start import log_end
+from .second_connection import beside_the_dump
 from .server_facts import Source, executed_gtids
 from .session import Session
 
@@ -45,7 +46,8 @@ async def resolve_stop(stop: Stop, session: Session, source: Source, scan: LogSc
 
 async def settle(point: StopPoint, options: Options, source: Source) -> StopPoint:
     """Complete a stop by time once that time has come: the end is then the log's end."""
-    session = await Session.open(options)
+    with beside_the_dump():
+        session = await Session.open(options)
     try:
         return await _settled(point, session, source, LogScan(options, source))
     finally:

@@ -4,14 +4,35 @@ A connection can do nothing else once it sends the log; hence the second one. Wh
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
 from protocol.conversation.messages import TextValue
-from protocol.errors import ConnectionLostError, ServerError
+from protocol.errors import ConnectionLostError, PrivilegeError, ServerError
 
 from ..config.options import Options
+from ..config.reconnect import is_account_limit
 from .hosts import first_host
 from .session import Session
+
+_REMEDY: Final = (
+    "the stream asks and copies over connections beside that of the log: as an administrator raise the account's "
+    "limits (MAX_USER_CONNECTIONS: 4, for copies 4 + snapshot_connections)"
+)
+
+
+@contextlib.contextmanager
+def beside_the_dump() -> Iterator[None]:
+    """Make of a refusal by a limit of the account, while one more connection is opened, a ``PrivilegeError``.
+
+    To wait would not help: the dump itself keeps a connection.
+    """
+    try:
+        yield
+    except ServerError as error:
+        if not is_account_limit(error):
+            raise
+        raise PrivilegeError(error.code, error.sqlstate, error.message, _REMEDY) from error
 
 
 class SecondConnection:
@@ -76,7 +97,8 @@ class SecondConnection:
 
     async def _open(self) -> Session:
         self._check_open()
-        session = await first_host(self._options, Session.open)
+        with beside_the_dump():
+            session = await first_host(self._options, Session.open)
         try:
             self._check_open()
             for statement in self._statements:

@@ -20,6 +20,7 @@ from ..config.table_filter import exact_pattern, table_filter
 from ..snapshot.marks import LOWEST, Place
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
+from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from ..sql.dialect import Dialect
@@ -88,6 +89,7 @@ class StreamCopy:
         from ..snapshot.table_list import (
             check_conditions,
             check_found,
+            check_gone,
             check_tables,
             key_columns_of,
             list_tables,
@@ -111,6 +113,8 @@ class StreamCopy:
         copy = self._begin_copy(source)
         copy.has_all = state is None or state.has_all
         plans = await self._read_plans(session, source, unfinished)
+        for table in [table for table in unfinished if table not in plans]:
+            await check_gone(session, table, self._options)
         # Touches from before a place up to which everything is visible are not needed.
         place = LOWEST if point.is_visible else self._place()
         for table, plan in plans.items():
@@ -152,7 +156,8 @@ class StreamCopy:
         from ..snapshot.table_copy import TableProgress
         from ..snapshot.table_list import key_columns_of, list_tables
 
-        session = await first_host(self._options, Session.open)
+        with beside_the_dump():
+            session = await first_host(self._options, Session.open)
         try:
             ordered = list(dict.fromkeys(self._account.ordered))
             patterns = [f"{exact_pattern(schema)}.{exact_pattern(name)}" for schema, name in ordered]
