@@ -169,6 +169,12 @@ _REFUSALS = (
         "set server_id on the source to a number above 0",
     ),
     _binlog(
+        "Cannot replicate anonymous transaction",
+        SourceConfigurationError,
+        "gtid_mode was not ON for a while, and the log has transactions without GTIDs: start at the checkpoint's "
+        "file and position, as BinlogPosition(file, position)",
+    ),
+    _binlog(
         "GTID_MODE",
         SourceConfigurationError,
         "set gtid_mode=ON on the source, or start from a file and position",

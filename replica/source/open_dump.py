@@ -5,7 +5,7 @@ that has that place. It reads no events.
 """
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.errors import ConfigurationError, SourceChangedError
+from protocol.errors import ConfigurationError, SourceChangedError, SourceConfigurationError
 from protocol.gtid import MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record, replace
@@ -145,6 +145,11 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
         try:
             return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
         except ConfigurationError as error:
+            if is_same_server(broken.identity, greeted.source):
+                raise SourceConfigurationError(
+                    "gtid_mode is not ON any more on the source, and the stream goes by GTIDs: start it again at the "
+                    "checkpoint, which has a file and a position, too"
+                ) from error
             # It is this host that cannot serve the stream, and no option of the user: another host may.
             raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
     if progress.file or progress.position > FIRST_POSITION:

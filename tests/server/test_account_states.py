@@ -73,7 +73,7 @@ async def test_an_account_of_one_connection(server: Server, schema: str) -> None
             assert change.after == {"id": ROWS, "v": 1}
         kill_sessions(server, user)
         async with asyncio.timeout(SECONDS):
-            while server.query(SESSIONS.format(user)):
+            while server.query(SESSIONS.format(user)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         with pytest.raises(replica.PrivilegeError, match="MAX_USER_CONNECTIONS"):
             await copied_by(server, user, f"{schema}.t")

@@ -214,3 +214,33 @@ async def test_a_log_that_was_reset(name: str, extra_server: Callable[..., Serve
             proxy.serve()
             error = await end_of(stream)
     assert type(error) is replica.TransactionsUnavailableError, repr(error)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_gtid_mode_turned_off(extra_server: Callable[..., Server], is_cut: bool) -> None:
+    """The error says where to go on, and that works."""
+    server = extra_server("mysql:9.7")
+    with server.fresh_schema() as schema:
+        one_row(server, schema, 1)
+        async with FaultProxy(server.port) as proxy, stream_through(proxy, server) as stream:
+            one_row(server, schema, 2)
+            async with asyncio.timeout(LIMIT):
+                assert await take_rows(stream, 1) == [(2,)]
+            # Before this row: its transaction has not ended.
+            checkpoint = stream.checkpoint
+            assert checkpoint is not None
+            if is_cut:
+                proxy.black_hole()
+                proxy.cut_now()
+            for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE"):
+                server.query(f"SET GLOBAL gtid_mode = {mode}")
+            one_row(server, schema, 3)
+            if is_cut:
+                proxy.serve()
+            error = await end_of(stream)
+        assert type(error) is replica.SourceConfigurationError, repr(error)
+        assert "position" in str(error)
+        start = replica.BinlogPosition(checkpoint.file, checkpoint.position)
+        for place in (checkpoint, start):
+            async with replica.connect(server.dsn(), start=place) as stream:
+                assert await take_rows(stream, 2) == [(2,), (3,)]

@@ -104,6 +104,11 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
         "Error: connecting slave requested to start from GTID 0-77-2, which is not in the master's binlog. Since the"
         " master's binlog contains GTIDs with higher sequence numbers, it probably means that the slave has diverged",
     ),
+    (
+        SourceConfigurationError,
+        1236,
+        "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file ./binlog.000036, position 198.",
+    ),
     (SourceConfigurationError, 1236, "Binary log is not open"),
     (SourceConfigurationError, 1236, "Misconfigured source - source server_id is 0"),
     (SourceConfigurationError, 1236, "Misconfigured master - server_id was not set"),
