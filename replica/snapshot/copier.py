@@ -22,6 +22,7 @@ from protocol.errors import (
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, is_passing_refusal
+from ..source.hidden_from_user import DENIED
 from ..source.quiet_end import is_quiet
 from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source
@@ -35,7 +36,7 @@ from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
 from .table_copy import TableCopy
-from .table_list import NO_TABLE, check_gone, key_columns_of, name_tables, read_plans
+from .table_list import NO_TABLE, check_gone, denied, key_columns_of, name_tables, read_plans
 from .touches import Row
 from .transaction_touches import TableId
 from .window import Step, Window
@@ -214,6 +215,8 @@ class Copier:
             facts = log_facts("read-again", source=self._options.address, table=".".join(table), error=error)
             _LOGGER.info("reading %s.%s: %s -- trying again", *table, error, extra=facts)
             await asyncio.sleep(delay)
+        elif type(error) is ServerError and error.code in DENIED:
+            raise denied(error, table)
         else:
             raise error
 

@@ -183,9 +183,14 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
     except ServerError as error:
         if error.code not in DENIED or len(tables) > 1:
             raise
-        name = ".".join(tables[0])
-        remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
-        raise PrivilegeError(error.code, error.sqlstate, error.message, remedy) from None
+        raise denied(error, tables[0]) from None
+
+
+def denied(error: ServerError, table: TableId) -> PrivilegeError:
+    """The error for a table that the user may not read, or not all of its columns."""
+    name = ".".join(table)
+    remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
+    return PrivilegeError(error.code, error.sqlstate, error.message, remedy)
 
 
 async def check_gone(session: Session, table: TableId, options: Options) -> None:

@@ -45,7 +45,7 @@ async def make_settings(
 def _own_settings(server: Handshake) -> str:
     """Settings that not every server knows."""
     if server.is_mariadb:
-        return ", max_statement_time = 0"
+        return ", max_statement_time = 0" if server.version >= (10, 1, 2) else ""
     settings = ", max_execution_time = 0" if server.version >= (5, 7, 8) else ""
     if server.version >= (8, 0, 30):
         # Else a key that the server made is not listed, and the log has it.
