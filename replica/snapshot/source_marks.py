@@ -13,8 +13,11 @@ _ACCESS_DENIED = 1227
 async def low_mark(session: Session, source: Source, *, knows_gtids: bool) -> LowMark:
     """What is visible in any read view opened from now on; ``knows_gtids``: the stream knows its GTID set."""
     if knows_gtids and source.has_gtids and not source.is_mariadb and source.version >= (5, 7):
-        rows = await session.query("SELECT @@GLOBAL.gtid_executed, @@GLOBAL.binlog_order_commits")
-        if rows and str(rows[0][1]) == "1":
+        # gtid_mode may have been turned off since: nothing tells whether commits without GTIDs are visible.
+        rows = await session.query(
+            "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.binlog_order_commits, @@GLOBAL.gtid_mode"
+        )
+        if rows and [str(value) for value in rows[0][1:]] == ["1", "ON"]:
             return GtidMark(GtidSet(str(rows[0][0])))
     return FileMark((await _status(session, source))[0])
 
