@@ -12,6 +12,7 @@ from ..errors import (
     AuthenticationError,
     BinlogNotFoundError,
     DuplicateReplicaError,
+    PositionError,
     PositionInsideEventError,
     PositionPastEndError,
     PrivilegeError,
@@ -170,7 +171,7 @@ _REFUSALS = (
     ),
     _binlog(
         "Cannot replicate anonymous transaction",
-        SourceConfigurationError,
+        PositionError,
         "gtid_mode was not ON for a while, and the log has transactions without GTIDs: start at the checkpoint's "
         "file and position, as BinlogPosition(file, position)",
     ),

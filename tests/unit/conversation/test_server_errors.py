@@ -13,6 +13,7 @@ from protocol.errors import (
     AuthenticationError,
     BinlogNotFoundError,
     DuplicateReplicaError,
+    PositionError,
     PositionInsideEventError,
     PositionPastEndError,
     PrivilegeError,
@@ -105,7 +106,7 @@ DUMPS: list[tuple[type[ReplicaError], int, str]] = [
         " master's binlog contains GTIDs with higher sequence numbers, it probably means that the slave has diverged",
     ),
     (
-        SourceConfigurationError,
+        PositionError,
         1236,
         "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file ./binlog.000036, position 198.",
     ),
