@@ -145,7 +145,7 @@ async def _look(session: Session, options: Options) -> Tables:
     if session.handshake.is_mariadb and session.handshake.version >= _LACKS_GENERATED:
         generated = await _selected_rows(session, options, _GENERATED, 3)
         unlogged = [f"{table}.{identifier(str(column))}" for table, column in generated]
-    unmatched = tuple(pattern for pattern, _ in wants.unmatched()) if wants is not None else ()
+    unmatched = wants.seen.unmatched if wants is not None else ()
     return Tables(tuple(keyless), tuple(cascades), tuple(copied), tuple(unlogged), unmatched)
 
 

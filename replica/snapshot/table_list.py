@@ -11,7 +11,7 @@ from protocol.rows.table import table_text
 
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
-from ..config.table_filter import table_filter
+from ..config.table_filter import TableFilter
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.hidden_from_user import DENIED
@@ -89,12 +89,13 @@ async def check_found(
 
     ``conditions`` are the tables of ``snapshot_where``: all rows of a table that is misspelt there would be copied.
     """
-    for pattern in patterns:
-        wants = table_filter([pattern])
-        if wants is not None and not any(wants(*table) for table in found):
-            raise ConfigurationError(
-                f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
-            )
+    wants = TableFilter([pattern for pattern in patterns if pattern != "*"])
+    for identity in found:
+        wants(*identity)
+    for pattern in wants.seen.unmatched:
+        raise ConfigurationError(
+            f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
+        )
     names = {table_text(*table) for table in found}
     for table in conditions:
         if table not in names:

@@ -49,7 +49,7 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
     known = sorted({*state.tables, *state.parked})
     wants = table_filter(tables)
     chosen = [name for name in known if wants is None or wants(*split_text(name))]
-    if not chosen or (wants is not None and wants.unmatched()):
+    if not chosen or (wants is not None and wants.seen.unmatched):
         raise ConfigurationError(
             f"{', '.join(tables)}: {target} has no such table. A new table of the source is copied when its job is "
             "started with --tables that select it"
