@@ -34,7 +34,7 @@ _NEVER: Final = (
     datetime(2038, 1, 19, 3, 14, 7, 999999, UTC),
     datetime(2106, 2, 7, 6, 28, 15, 999999, UTC),
 )
-# A row deleted at a time before its start leaves no history (table.cc, TABLE::delete_row).
+# The first TIMESTAMP that is a time.
 _BEFORE_ALL: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 _KEEP_PERIODS: Final = "SET @@session.system_versioning_insert_history=1;\n"
 _MAKE_PERIODS: Final = "SET @@session.system_versioning_insert_history=0;\n"
@@ -119,7 +119,7 @@ class VersionedSql(TableSql):
             for before, after in event.rows:
                 yield from self._redo_update(event, before, after)
         elif isinstance(event, DeleteRowsEvent):
-            yield from self._redo_deletes(event.rows)
+            yield from self._redo_deletes(event)
         self._end_event(event)
 
     def undo(self, event: RowsEvent) -> Iterator[str]:
@@ -162,9 +162,10 @@ class VersionedSql(TableSql):
         yield self.update(before, after, before, self._order(before))
         self._expect_history(before, moment)
 
-    def _redo_deletes(self, rows: Sequence[Row]) -> Iterator[str]:
+    def _redo_deletes(self, event: DeleteRowsEvent) -> Iterator[str]:
+        rows = event.rows
         for row in filter(self._is_current, rows):
-            yield self._at(_BEFORE_ALL)
+            yield self._at(self._time_without_history(event, row))
             yield self.delete(row, self._order(row))
         ends = [
             end for row in rows if not self._is_current(row) and isinstance(end := row[self._end], datetime)
@@ -173,6 +174,15 @@ class VersionedSql(TableSql):
             # The server has deleted all rows that had ended before a time, which is later than these ends.
             later = self.columns[self._end].value(max(ends) + timedelta(microseconds=1))
             yield f"DELETE HISTORY FROM {self.name} BEFORE SYSTEM_TIME TIMESTAMP{later};\n"
+
+    def _time_without_history(self, event: RowsEvent, row: Row) -> datetime:
+        """A time before the start of a row, which the source deleted without a trace (table.cc, TABLE::delete_row).
+
+        It did so at such a time, or because the history had a row with the same key and end. Of its time the log has
+        the second; rows that a foreign key deletes in cascade then end with that.
+        """
+        start, logged = row[self._start], datetime.fromtimestamp(event.header.timestamp, UTC)
+        return logged if isinstance(start, datetime) and _BEFORE_ALL < logged < start else _BEFORE_ALL
 
     def _at(self, moment: object) -> str:
         return self._session.moment(moment) if isinstance(moment, datetime) else ""

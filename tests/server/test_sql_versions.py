@@ -47,6 +47,7 @@ TABLES = {
     "row_end TIMESTAMP(6) DEFAULT '2001-01-01') CHARSET utf8mb4",
 }
 PLAIN = ("plain", "dated")
+FAMILY = ("parent", "child")
 CREATE = [f"CREATE TABLE {name} {definition}" for name, definition in TABLES.items()]
 STEPS = 150
 
@@ -88,16 +89,19 @@ def current(server: Server, schema: str) -> Rows:
 
 def statements(rng: random.Random, names: list[str]) -> Iterator[str]:
     """Changes of random tables. Some are made of several rows, in transactions, or with a clock that was set back."""
-    has_transaction = False
+    has_transaction = is_set_back = False
     for _ in range(STEPS):
         if rng.random() < 0.15:
             yield "COMMIT" if has_transaction else "BEGIN"
             has_transaction = not has_transaction
         if rng.random() < 0.1:
-            yield f"SET timestamp = {rng.choice(['DEFAULT', '1000000000.25', '1100000000.000001'])}"
+            moment = rng.choice(["DEFAULT", "1000000000.25", "1100000000.000001"])
+            is_set_back = moment != "DEFAULT"
+            yield f"SET timestamp = {moment}"
         if rng.random() < 0.1:
             yield f"SET binlog_row_image = {rng.choice(['FULL', 'NOBLOB', 'MINIMAL'])}"
-        yield change(rng, rng.choice(names))
+        # Of a row that ends before its start the log has the second: not what a foreign key needs for its rows.
+        yield change(rng, rng.choice([name for name in names if not is_set_back or name not in FAMILY]))
     yield "COMMIT"
     yield "SET timestamp = DEFAULT"
 
@@ -166,7 +170,7 @@ def test_random_changes_are_undone(seed: int, server: Server, schema: str, tmp_p
     """Current rows are as they were; the history tells of the changes and of their undoing."""
     rng = random.Random(f"{seed} {server.name} undo")
     # Nothing in the log says what a foreign key changed in cascade.
-    names = [name for name in TABLES if name not in ("parent", "child")]
+    names = [name for name in TABLES if name not in FAMILY]
     with server.connect(database=schema) as connection:
         run(connection, CREATE)
         run(connection, [sql for sql in statements(rng, names) if "row_image" not in sql])

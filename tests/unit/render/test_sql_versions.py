@@ -79,8 +79,11 @@ def test_a_row_that_would_end_before_its_start_leaves_no_history() -> None:
     changed = updates(HIDDEN, ((1, 5, T2, NEVER), (1, 6, T1, NEVER)), flags=0)
     assert "insert_history=1" in sql(changed, inserts(HIDDEN, (1, 5, T2, T1)))
     assert sql(deletes(HIDDEN, (1, 6, T2, NEVER))) == (
-        f"SET TIMESTAMP=1.000000;\nDELETE FROM {ORDERS} WHERE `id` = 1 LIMIT 1;\n"
+        f"SET TIMESTAMP=1700000000.000000;\nDELETE FROM {ORDERS} WHERE `id` = 1 LIMIT 1;\n"
     )
+    early = datetime(2001, 1, 1, tzinfo=UTC)
+    for start in (early, ABSENT):
+        assert sql(deletes(HIDDEN, (1, 6, start, NEVER))).startswith("SET TIMESTAMP=1.000000;\nDELETE")
 
 
 def test_an_update_of_the_end_is_a_delete() -> None:
