@@ -10,7 +10,7 @@ STEPS = "tests.faults.log_fuzzer:steps"
 
 
 def test_some_log_files(seed: int, thorough: bool) -> None:
-    steps = 400 if thorough else 60
+    steps = 400 if thorough else 30
     assert run_limited(STEPS, seed=seed, most_steps=steps) == steps
 
 

@@ -32,7 +32,13 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-f", "text"), ("-f", "json"), ("-f", "yaml"), ("-f", "sql"), ("--events",), ("--hexdump",)],
+    [
+        *(("-f", "text"), ("-f", "json"), ("--events",)),
+        *(
+            pytest.param(arguments, marks=pytest.mark.thorough)
+            for arguments in (("-f", "yaml"), ("-f", "sql"), ("--hexdump",))
+        ),
+    ],
 )
 def test_a_terminal_gets_no_control_characters(log: Path, arguments: tuple[str, ...]) -> None:
     if "sql" in arguments:

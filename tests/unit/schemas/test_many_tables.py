@@ -57,7 +57,7 @@ def test_what_a_statement_costs_does_not_grow() -> None:
     assert many < few * 5 + 0.5
 
 
-@pytest.mark.parametrize("how", ["applied", "loaded", "joined"])
+@pytest.mark.parametrize("how", ["applied", pytest.param("loaded", marks=pytest.mark.thorough), "joined"])
 def test_a_statement_that_the_history_is_ahead_of_looks_at_its_own_tables(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,7 +203,7 @@ def is_accepted(sql: str, catalog: Catalog, dialect: Dialect) -> bool:
     return True
 
 
-@pytest.mark.parametrize("metadata", ["NO_LOG", "MINIMAL"])
+@pytest.mark.parametrize("metadata", ["NO_LOG", pytest.param("MINIMAL", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dialect", [MYSQL, MYSQL56, MARIADB], ids=["mysql", "mysql56", "mariadb"])
 def test_random_pasts(
     seed: int, dialect: Dialect, metadata: Metadata, request: pytest.FixtureRequest

@@ -77,7 +77,7 @@ CASES = [
 
 
 #: `make check` has these alone.
-QUICK = ("deleted and made again", "moved twice, low mark by file", "XA", "without a key", "minimal: XA")
+QUICK = ("moved twice, low mark by file", "without a key", "minimal: XA")
 
 
 @pytest.mark.parametrize(

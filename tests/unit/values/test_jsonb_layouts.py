@@ -77,10 +77,11 @@ def practised(values: list[bytes], sights: int = 2) -> JsonDecoder:
     return decoder
 
 
-def test_documents_of_one_layout(seed: int) -> None:
+def test_documents_of_one_layout(seed: int, thorough: bool) -> None:
     rng = random.Random(seed)
     layouts = found = 0
-    for _ in range(150):
+    forms = 150 if thorough else 50
+    for _ in range(forms):
         form, hole = random_form(rng), rng.choice(HOLES)
         value = random_value(rng, form)
         decoder = JsonDecoder(sights_before_compiling=3)
@@ -90,8 +91,8 @@ def test_documents_of_one_layout(seed: int) -> None:
         layouts += made(decoder)
         found += hits(decoder)
     print(f"{layouts} layouts, {found} documents by them")
-    assert layouts > 50
-    assert found > 1000
+    assert layouts > forms / 3
+    assert found > 20 * forms / 3
 
 
 def test_every_kind_of_value() -> None:
