@@ -40,8 +40,8 @@ class RowStatements:
     """Makes the statements of rows events, in a session that ``session`` tracks.
 
     ``generated`` names the generated columns by table ("shop.orders"): no statement may write them, and the log does
-    not mark them. ``periods`` names start and end of system-versioned tables, and has None for a table that is known
-    not to be one; where it lacks a table, its columns tell. ``is_mariadb`` is True for a log of MariaDB.
+    not mark them. ``periods`` names start and end of system-versioned tables whose columns alone do not tell.
+    ``is_mariadb`` is True for a log of MariaDB.
     """
 
     is_mariadb = False
@@ -112,7 +112,10 @@ class RowStatements:
         generated = self.generated.get(name, ())
         period = None
         if self.is_mariadb:
-            period = self.periods[name] if name in self.periods else period_of(event, generated)
+            # Events are decoded ahead: what is known by name may be of a later definition of the table.
+            known = self.periods.get(name)
+            fits = known is not None and set(known) <= set(table.column_names)
+            period = period_of(event, generated) or (known if fits else None)
         if period is None:
             return TableSql(table, generated)
         if any(column.type is not ColumnType.TIMESTAMP2 for column in table.columns if column.name in period):

@@ -45,17 +45,17 @@ Period = tuple[str, str]
 def period_of(event: RowsEvent, generated: Collection[str]) -> Period | None:
     """The period that the columns of the event's table look like, hidden or generated; None if there is none.
 
-    Its end is in the primary key, if there is one.
+    Its end is in the primary key, or without one a row has no end.
     """
     table = event.table
+    key = table.primary_key or _endless(event)
     columns = [column for column in table.columns if not HASH.fullmatch(column.name)]
     hidden = [column.name for column in columns[-2:] if _is_moment(column)]
-    if tuple(hidden) == _HIDDEN_PERIOD and (not table.primary_key or hidden[1] in table.primary_key):
+    if tuple(hidden) == _HIDDEN_PERIOD and hidden[1] in key:
         return _HIDDEN_PERIOD
     named = [column.name for column in columns if column.name in generated and _is_moment(column)]
     if len(named) != 2:
         return None
-    key = table.primary_key or _endless(event)
     ends = [name for name in named if name in key]
     [start] = [name for name in named if name not in ends] if len(ends) == 1 else [""]
     return (start, ends[0]) if start else None

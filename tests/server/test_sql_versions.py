@@ -186,3 +186,35 @@ def test_random_changes_are_undone(seed: int, server: Server, schema: str, tmp_p
     now = ended(server, schema)
     for name, rows in past.items():
         assert set(rows) <= set(now[name]), name
+
+
+@on_each
+def test_versioning_that_comes_and_goes(server: Server, schema: str, tmp_path: Path) -> None:
+    log = Log(server, tmp_path)
+    columns = "id, v, row_start, row_end"
+    with server.connect(database=schema) as connection:
+        run(
+            connection,
+            [
+                "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+                "CREATE TABLE u (id INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING",
+                *("INSERT INTO t VALUES (1, 1), (2, 2)", "INSERT INTO u VALUES (1, 1), (2, 2)"),
+                *("UPDATE t SET v = 3", "UPDATE u SET v = 3 WHERE id = 1"),
+                *("ALTER TABLE t ADD SYSTEM VERSIONING", "ALTER TABLE u DROP SYSTEM VERSIONING"),
+                *(
+                    "UPDATE t SET v = 4 WHERE id = 1",
+                    "DELETE FROM t WHERE id = 2",
+                    "DELETE FROM u WHERE id = 1",
+                ),
+                "SET SESSION system_versioning_insert_history = 1",
+                f"INSERT INTO t ({columns}) VALUES (7, 7, '2001-01-01', '2002-01-01')",
+            ],
+        )
+    path = log.copy()
+    of_all = f"SELECT {columns} FROM {schema}.t FOR SYSTEM_TIME ALL ORDER BY 1, 4"
+    expected = server.query(of_all), server.query(f"SELECT * FROM {schema}.u")
+    assert len(expected[0]) == 4
+    server.query(f"DROP DATABASE {schema}")
+    server.query(f"CREATE DATABASE {schema}")
+    replay(server, decode(tmp_path, "--format=sql", path))
+    assert (server.query(of_all), server.query(f"SELECT * FROM {schema}.u")) == expected
