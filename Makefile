@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 	$(VENV)/bin/pip install --quiet --editable '.[test]'
 	@touch $@
 
-check: $(STAMP)  ## lint, types and a sample of the unit tests' cases, without servers: in less than a minute
+check: $(STAMP)  ## lint, types and a sample of the unit tests' cases, without servers: in about a minute
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
