@@ -59,8 +59,8 @@ class LogShapes:
         self.learns_all = False
         #: The generated columns of tables that were named, as they were in the last of their table maps.
         self.generated: dict[str, frozenset[str]] = {}
-        #: The names of start and end of system-versioned tables; None for tables that have no period.
-        self.periods: dict[str, tuple[str, str] | None] = {}
+        #: The names of start and end of system-versioned tables.
+        self.periods: dict[str, tuple[str, str]] = {}
         self._history = history
         # What statements of the files tell of the time before the history begins.
         self._past: SchemaHistory | None = None
@@ -165,10 +165,9 @@ class LogShapes:
 
     def _note(self, table: Table, columns: Sequence[ColumnShape]) -> None:
         self.generated[str(table)] = frozenset(one.name for one in columns if one.generated)
-        if columns:
-            names = {one.role: one.name for one in columns}
-            is_versioned = "start" in names and "end" in names
-            self.periods[str(table)] = (names["start"], names["end"]) if is_versioned else None
+        names = {one.role: one.name for one in columns}
+        if "start" in names and "end" in names:
+            self.periods[str(table)] = names["start"], names["end"]
         else:
             self.periods.pop(str(table), None)
 

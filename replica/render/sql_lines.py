@@ -120,7 +120,7 @@ class SqlRenderer:
             self._writer.write(_comment(f"left out: {error}"))
 
     def use_columns(
-        self, generated: Mapping[str, Collection[str]] | None, periods: Mapping[str, Period | None]
+        self, generated: Mapping[str, Collection[str]] | None, periods: Mapping[str, Period]
     ) -> None:
         """Take the generated columns by table, and periods of versioned ones, from here, also those added later."""
         if generated is not None:

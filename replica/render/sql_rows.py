@@ -45,7 +45,7 @@ class RowStatements:
     """
 
     is_mariadb = False
-    periods: Mapping[str, Period | None] = MappingProxyType({})
+    periods: Mapping[str, Period] = MappingProxyType({})
 
     def __init__(self, session: SqlSession, generated: Mapping[str, Collection[str]] | None = None) -> None:
         self.generated = generated or {}
