@@ -5,6 +5,7 @@ from time import monotonic
 from typing import Any, Final
 
 from protocol.binlog.row_changes import Change, Image
+from protocol.errors import ConfigurationError
 from protocol.records import replace
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
@@ -93,6 +94,11 @@ class Exporter:
         begun = self.stream.checkpoint
         assert begun is not None
         self._look_at_keys()
+        if not self._folder.tables:
+            # The stream would wait for tables that are created later.
+            raise ConfigurationError(
+                "there is nothing to copy: the source has no table that the user sees and that is selected"
+            )
         self._folder.commit(begun)
         shown_at = 0.0
         async for tx in self.stream.transactions():

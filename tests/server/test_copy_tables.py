@@ -108,6 +108,14 @@ async def test_an_export_under_writers_is_the_state_of_its_place(
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+def test_a_copy_of_nothing_is_refused(server: Server, tmp_path: Path) -> None:
+    """It waited for ever: the stream beneath follows what is created later."""
+    result = run(copy_command(server, tmp_path / "out", "--exclude-tables", "*.*"))
+    assert result.returncode == 2, result.stderr
+    assert "there is nothing to copy" in result.stderr
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
 def test_tail_goes_on_from_an_export(server: Server, schema: str, tmp_path: Path) -> None:
     """An empty table, awkward names and values, as the least privileged user, on a terminal of 80 columns."""
     server.query(
