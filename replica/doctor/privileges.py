@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
-from ..config.table_filter import is_exact
+from ..config.table_filter import exact_pattern, is_exact
 from ..sql.quoting import identifier, like_expression
 from .facts import Facts
-from .finding import Finding, listed, sql
+from .finding import Finding, listed, sql, stream_option
 
 # MariaDB's name, since 10.5, for this part of REPLICATION CLIENT.
 _MONITOR: Final = "BINLOG MONITOR"
@@ -52,24 +53,28 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
     if not missing:
         yield Finding(name, "ok", "the stream can read the columns of the tables")
         return
-    yield Finding(
-        name,
-        "warning",
-        f"the log has no column names, and the user may not read those of {listed(missing)}: columns are called "
-        "@1, @2...; the doctor does not see missing primary keys and cascades there",
-        sql(*(f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing)),
-    )
+    effect = "columns are called @1, @2...; the doctor does not see missing primary keys and cascades there"
+    if readable := _readable_part(facts):
+        lack = f"may read only those of {listed(readable)}: elsewhere"
+        remedies = stream_option(f"tables={','.join(readable)}")
+    else:
+        lack = f"may not read those of {listed(missing)}:"
+        remedies = sql(*(f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing))
+    yield Finding(name, "warning", f"the log has no column names, and the user {lack} {effect}", remedies)
 
 
 def check_copy_privileges(facts: Facts) -> Iterator[Finding]:
     """What an initial copy needs besides REPLICATION SLAVE: SELECT, and to ask where the log ends."""
     name = "copy: privileges"
-    missing = _unreadable(facts.grants, facts.options.tables)
+    readable = _readable_part(facts)
+    # A copy takes the selected tables that the user sees.
+    missing = [] if readable else _unreadable(facts.grants, facts.options.tables)
     grants = [f"GRANT SELECT ON {scope} TO {facts.account}" for scope in missing]
     if not facts.may_see_log:
         grants.append(f"GRANT {_monitor(facts)} ON *.* TO {facts.account}")
     if not grants:
-        yield Finding(name, "ok", "the user may copy the selected tables")
+        copied = f"selected tables of {listed(readable)}, and no others" if readable else "selected tables"
+        yield Finding(name, "ok", f"the user may copy the {copied}")
         return
     lacks = [*(f"SELECT on {listed([scope])}" for scope in missing[:1])]
     lacks += [] if facts.may_see_log else [_monitor(facts)]
@@ -85,6 +90,7 @@ def _monitor(facts: Facts) -> str:
     return _MONITOR if facts.is_mariadb and facts.version >= (10, 5) else "REPLICATION CLIENT"
 
 
+_ALL_TABLES: Final = "*.*"
 _NAME: Final = r"(?:`(?:[^`]|``)+`|\*)"
 _GRANT: Final = re.compile(rf"GRANT (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) TO ", re.DOTALL)
 # MySQL 8.0.16 and later, with partial_revokes: what a grant ON *.* leaves out.
@@ -105,6 +111,27 @@ def _unreadable(grants: Sequence[str], patterns: Sequence[str]) -> list[str]:
         elif schema == "*":
             missing += [f"{identifier(one)}.*" for one in sorted(revoked - _SYSTEM_SCHEMAS)]
     return missing
+
+
+def _readable_part(facts: Facts) -> list[str]:
+    """Patterns of the tables that the user may read, if more are selected: tables of all schemas. Else empty."""
+    patterns = [pattern.partition(".") for pattern in facts.options.tables]
+    if _unreadable(facts.grants, facts.options.tables) != [_ALL_TABLES]:
+        return []
+    return list(
+        dict.fromkeys(
+            f"{_pattern_of(schema)}.{tables if name == '*' else exact_pattern(name)}"
+            for schema, name in _selectable(facts.grants, _GRANT)
+            for selected, _, selected_tables in patterns
+            for tables in [selected_tables or "*"]
+            if fnmatchcase(schema, selected) and (name == "*" or fnmatchcase(name, tables))
+        )
+    )
+
+
+def _pattern_of(schema: str) -> str:
+    r"""The schema of a grant, a pattern of LIKE, as one of ``tables=``. An underline stands for itself in both."""
+    return re.sub(r"\\(.)|%", lambda found: found[1] or "*", schema)
 
 
 def _names_of(scope: str) -> list[str]:
@@ -130,7 +157,7 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         schema, _, table = pattern.partition(".")
         if not is_exact(schema):
-            return ["*.*"]
+            return [_ALL_TABLES]
         scopes.append(f"{identifier(schema)}.{identifier(table) if is_exact(table) else '*'}")
     return list(dict.fromkeys(scopes))
 

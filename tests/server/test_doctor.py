@@ -63,6 +63,17 @@ async def test_select_on_what_is_selected(server: Server, schema: str, tables: s
         await assert_cured(server, "select privilege", "warning", user, tables=tables.format(schema))
 
 
+async def test_a_user_who_may_read_one_schema(server: Server, schema: str) -> None:
+    """README's privileges: the remedy is to select that schema, and a copy takes its tables."""
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
+    with user_of(server, grants="REPLICATION SLAVE, REPLICATION CLIENT") as user:
+        server.query(f"GRANT SELECT ON `{schema}`.* TO '{user}'@'%'")
+        found = await findings_of(server, user)
+        assert [remedy.text for remedy in found["select privilege"].remedies] == [f"tables={schema}.*"]
+        cured = await findings_of(server, user, tables=f"{schema}.*")
+        assert [cured["select privilege"].state, found["copy: privileges"].state] == ["ok", "ok"]
+
+
 async def test_grants_of_every_kind(server: Server, schema: str) -> None:
     """Of a schema by its name, by a pattern, of a table, by a role: what is granted is seen."""
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")

@@ -25,7 +25,11 @@ from replica.doctor.log_checks import (
     check_sessions,
     check_statement,
 )
-from replica.doctor.privileges import check_replication_privilege, check_select_privilege
+from replica.doctor.privileges import (
+    check_copy_privileges,
+    check_replication_privilege,
+    check_select_privilege,
+)
 from replica.doctor.settings import check_settings
 from replica.doctor.table_checks import check_cascades, check_generated_columns, check_primary_keys
 from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
@@ -266,6 +270,29 @@ def test_what_select_is_needed_on(grants: list[str], tables: str, missing: list[
     assert sql_of(finding) == [f"GRANT SELECT ON {scope} TO 'repl'@'%';" for scope in missing]
     assert finding.state == ("warning" if missing else "ok")
     assert only(check_select_privilege, grants=grants, given={"tables": tables}).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("grants", "tables", "readable"),
+    [
+        (["GRANT SELECT ON `shop`.* TO `r`@`%`"], "*", "shop.*"),
+        (
+            ["GRANT SELECT ON `shop`.* TO `r`@`%`", "GRANT SELECT ON `crm`.`a` TO `r`@`%`"],
+            "*",
+            "shop.*,crm.a",
+        ),
+        (["GRANT SELECT ON `shop`.* TO `r`@`%`", "GRANT SELECT ON `crm`.`a` TO `r`@`%`"], "*.b", "shop.b"),
+        (["GRANT SELECT ON `shop`.* TO `r`@`%`", "GRANT SELECT ON `crm`.`a` TO `r`@`%`"], "c*.?", "crm.a"),
+        ([r"GRANT SELECT ON `my\_shop%`.* TO `r`@`%`"], "*", "my_shop*.*"),
+    ],
+)
+def test_a_user_who_sees_some_schemas(grants: list[str], tables: str, readable: str) -> None:
+    """README's own privileges: a copy has what the user sees, and the remedy is no right to read everything."""
+    metadata = {"binlog_row_metadata": "MINIMAL"}
+    finding = only(check_select_privilege, grants=grants, variables=metadata, given={"tables": tables})
+    assert [remedy.text for remedy in finding.remedies] == [f"tables={readable}"]
+    copy = only(check_copy_privileges, grants=grants, given={"tables": tables})
+    assert (copy.state, readable.split(",")[0] in copy.message) == ("ok", True)
 
 
 @pytest.mark.parametrize(
