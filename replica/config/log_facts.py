@@ -20,6 +20,7 @@ EVENTS: Final = {
     "password-exposed": "the password was sent over TLS that nobody verified: source",
     "read-again": "a chunk of the first copy is read again: source, table, error",
     "copy-waits": "rows of the first copy wait for the source's next log file: source, table, rows",
+    "selection-changed": "a copy that goes on has other tables= than before: source, tables (copied now)",
     "several-servers": "behind the address are several servers: source, server (sends the log), other",
     "close-failed": "an error while a stream was closed by another error: source, error",
     "client-refused": "the server refused a replica: client, error",

@@ -12,11 +12,13 @@ from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
 
+from protocol.binlog.decoder import WantsTable
 from protocol.errors import CheckpointError
 from protocol.records import field, record
 from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid
+from .copied_selection import selected_by
 from .table_copy import TableProgress
 from .touches import Key
 from .transaction_touches import WHOLE_TABLE, TableId
@@ -40,11 +42,13 @@ class CopyState:
 
     Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
+    ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     prepared: dict[Xid, dict[TableId, tuple[Key, ...]]] = field(default_factory=dict)
     has_all: bool = False
+    selection: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -90,7 +94,28 @@ class CopyState:
                 tables[table] = tables[table].anew()
             else:
                 prepared[xid] = {**prepared[xid], table: (WHOLE_TABLE,)}
-        return CopyState(tables, prepared, self.has_all)
+        return CopyState(tables, prepared, self.has_all, self.selection)
+
+    def select(self, selection: str, wants: WantsTable | None, listed: Iterable[TableId]) -> list[TableId]:
+        """The stream selects other tables now: some leave the copy. Returns those that it did not select before.
+
+        Their copies begin anew, as the consumer may have rows of them from a time when they were selected. ``listed``
+        are the tables of the source that are selected now.
+        """
+        if wants is not None:
+            self.tables = {table: one for table, one in self.tables.items() if wants(*table)}
+            kept = {
+                xid: {table: keys for table, keys in touched.items() if table in self.tables}
+                for xid, touched in self.prepared.items()
+            }
+            self.prepared = {xid: touched for xid, touched in kept.items() if touched}
+        before, self.selection = self.selection, selection
+        selected = selected_by(before)
+        if not self.has_all or selected is None or before == selection:
+            return []
+        new = [table for table in listed if not selected(*table)]
+        self.tables |= dict.fromkeys(new, TableProgress(is_void=True))
+        return new
 
     def _text(self) -> str:
         waiting, whole, begun = [], [], []
@@ -122,6 +147,8 @@ class CopyState:
             ]
             for xid, tables in self.prepared.items()
         ]
+        if self.has_all and self.selection:
+            content["selected"] = self.selection
         content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
         text = json.dumps(content, separators=(",", ":"))
         return text if len(text) <= _MOST_PLAIN else _COMPRESSED + b64encode(compress(text.encode())).decode()
@@ -131,7 +158,7 @@ class CopyState:
         """The reverse of ``to_text``; ``CheckpointError`` for any other text.
 
         ``listed`` are the tables of the source that the stream's filter lets through: the ranges of a text are of
-        these. The last table of those that are whole gets their rows in all.
+        these, as far as they were selected then. The last table of those that are whole gets their rows in all.
         """
         try:
             content = json.loads(_plain_text(text))
@@ -139,7 +166,10 @@ class CopyState:
                 raise CheckpointError(
                     f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION}: upgrade"
                 )
-            tables = _in_ranges(content.get("through"), content.get("from"), listed)
+            selection = str(content.get("selected", ""))
+            wanted = selected_by(selection)
+            known = listed if wanted is None else [table for table in listed if wanted(*table)]
+            tables = _in_ranges(content.get("through"), content.get("from"), known)
             for schema, name in content["waiting"]:
                 tables[schema, name] = TableProgress()
             for schema, name, rows in content["whole"]:
@@ -156,7 +186,7 @@ class CopyState:
             raise CheckpointError(
                 f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
             ) from error
-        return cls(tables, prepared, has_all=bool(content.get("all")))
+        return cls(tables, prepared, has_all=bool(content.get("all")), selection=selection)
 
 
 def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:

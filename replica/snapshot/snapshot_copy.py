@@ -62,6 +62,8 @@ class SnapshotCopy:
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
+        #: That filter, by ``selection_text``.
+        self.selection = ""
         # The keys of tables that were added, and of those whose touches are kept.
         self._known: dict[TableId, KeyColumns] = {}
         self._keys: dict[TableId, KeyColumns] = {}
@@ -393,7 +395,7 @@ class SnapshotCopy:
             for xid, touching in touches.prepared.items()
         }
         shown = {identity: progress.from_place() for identity, progress in tables.items()}
-        return CopyState(shown, prepared, self.has_all)
+        return CopyState(shown, prepared, self.has_all, self.selection)
 
     def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> None:
         statement, named = self._about(event)

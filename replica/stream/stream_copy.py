@@ -7,13 +7,16 @@ Most streams copy no table. What a copy needs is imported when one begins: it ta
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 from protocol.position import Checkpoint
+from protocol.rows.table import table_text
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.table_filter import exact_pattern, table_filter
@@ -29,8 +32,12 @@ from .batch import Account
 
 if TYPE_CHECKING:
     from ..snapshot.copier import Copier
+    from ..snapshot.copy_state import CopyState
     from ..snapshot.read_plan import ReadPlan
     from ..snapshot.snapshot_copy import SnapshotCopy
+    from ..snapshot.table_list import Listed
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class StreamCopy:
@@ -84,6 +91,7 @@ class StreamCopy:
         text = start.snapshot if isinstance(start, Checkpoint) else None
         if text is None and start != "snapshot":
             return
+        from ..snapshot.copied_selection import selection_text
         from ..snapshot.copy_state import CopyState
         from ..snapshot.source_marks import high_mark
         from ..snapshot.table_list import (
@@ -99,10 +107,14 @@ class StreamCopy:
         # Every chunk reads it: a user without the privilege learns that before any work is done.
         await high_mark(session, source)
         listed = {one.identity: one for one in await list_tables(session, self._wants)}
+        selection = selection_text(self._options.tables, self._options.exclude_tables)
         state = None if text is None else CopyState.from_text(text, listed)
         if state is None:
             check_tables(listed.values())
             await check_found(session, self._options.tables, listed, self._options.snapshot_where)
+        else:
+            new = self._select(state, selection, listed)
+            check_tables([listed[table] for table in new])
         await check_conditions(session, listed, self._options.snapshot_where)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
@@ -111,7 +123,7 @@ class StreamCopy:
             if not (state and state.tables[table].is_whole)
         ]
         copy = self._begin_copy(source)
-        copy.has_all = state is None or state.has_all
+        copy.has_all, copy.selection = state is None or state.has_all, selection
         plans = await self._read_plans(session, source, unfinished)
         for table in [table for table in unfinished if table not in plans]:
             await check_gone(session, table, self._options)
@@ -127,6 +139,27 @@ class StreamCopy:
         self._estimates |= {
             one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
         }
+
+    def _select(
+        self, state: "CopyState", selection: str, listed: "Mapping[tuple[str, str], Listed]"
+    ) -> list[tuple[str, str]]:
+        """The stream goes on with ``state``, and may select other tables than before. Returns those that are new."""
+        from ..snapshot.copied_selection import selected_by
+
+        before = state.selection
+        new = state.select(selection, self._wants, listed)
+        is_untold = state.has_all and before not in ("", selection) and selected_by(before) is None
+        facts = log_facts("selection-changed", source=self._options.address, tables=len(new))
+        if new:
+            names = first_names([table_text(*table) for table in new])
+            _LOGGER.info("%s: copied now, as tables= did not select them before", names, extra=facts)
+        elif is_untold:
+            _LOGGER.warning(
+                "tables= is not what it was when the tables were copied, and was too long to be kept: tables that it "
+                "did not select are not copied (stream.snapshot() copies one)",
+                extra=facts,
+            )
+        return new
 
     def order(self, table: str, *, has_ended: bool) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""

@@ -11,6 +11,8 @@ import pytest
 from protocol.errors import CheckpointError
 from protocol.position import Checkpoint
 from protocol.records import replace
+from replica.config.table_filter import table_filter
+from replica.snapshot.copied_selection import selection_text
 from replica.snapshot.copy_state import MOST_KEYS, MOST_TEXT, CopyState
 from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.touches import Key
@@ -106,12 +108,55 @@ def test_tables_that_were_ordered_one_by_one_are_all_named() -> None:
     assert CopyState.from_text(CopyState(tables).to_text(), [("shop", "t0000x")]).tables == tables
 
 
+def test_another_selection() -> None:
+    """New tables begin anew, unless the checkpoint cannot tell which are new; others leave, with their XA."""
+    a, b, c = (("shop", name) for name in "abc")
+    whole, xid = TableProgress(rows=2, is_read=True, is_whole=True), Xid(1, b"x", b"")
+    state = CopyState({a: whole, b: whole}, {xid: {b: ((1,),)}}, has_all=True)
+    state.selection = selection_text(["shop.a", "shop.b"], [])
+    read = CopyState.from_text(state.to_text())
+    assert read == state
+    assert read.select(selection_text(["shop.b", "shop.a"], ()), None, [a, b]) == []
+    wants = table_filter(["shop.a", "shop.c"])
+    assert read.select(selection_text(["shop.a", "shop.c"], []), wants, [a, c]) == [c]
+    assert read.tables == {a: whole, c: TableProgress(is_void=True)}
+    assert not read.prepared
+    assert CopyState.from_text(read.to_text()) == read
+
+    long = selection_text([f"shop.{number}" for number in range(100)], [])
+    assert len(long) < 100
+    for unknown in ("", long):
+        state = CopyState({a: whole}, has_all=True, selection=unknown)
+        assert CopyState.from_text(state.to_text()) == state
+        assert state.select(selection_text(["shop.*"], []), None, [a, b]) == []
+        assert state.selection == selection_text(["shop.*"], [])
+
+
+def test_a_table_between_others_that_was_not_selected() -> None:
+    names = [("shop", f"t{number:02d}") for number in range(40)]
+    whole = TableProgress(rows=1, is_read=True, is_whole=True)
+    state = CopyState(dict.fromkeys(names, whole), has_all=True, selection=selection_text(["shop.t??"], []))
+    listed = [*names, ("shop", "t05_new")]
+    assert set(CopyState.from_text(state.to_text(), listed).tables) == set(names)
+
+
 def test_a_checkpoint_without_a_copy_is_what_it_was() -> None:
     assert "snapshot" not in Checkpoint("binlog.000001", 4).to_dict()
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "zlib:", "zlib:AAAA", "zlib:%", '{"version":2}', '{"version":1,"waiting":[1]}']
+    "text",
+    [
+        "",
+        "{}",
+        "zlib:",
+        "zlib:AAAA",
+        "zlib:%",
+        '{"version":2}',
+        '{"version":1,"waiting":[1]}',
+        '{"version":1,"selected":"[","waiting":[],"begun":[],"whole":[],"prepared":[]}',
+        '{"version":1,"selected":"[1]","waiting":[],"begun":[],"whole":[],"prepared":[]}',
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match="copy"):

@@ -1,0 +1,101 @@
+"""A stream that copied its tables goes on with other ``tables=``: new ones are copied, others leave the copy."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import replica
+from tests.server.support.copied_tables import Kept, make_table
+from tests.server.support.streams import SECONDS, stream_of
+from tests.support.servers import Server
+
+
+async def follow(server: Server, store: Path, kept: Kept, tables: list[str]) -> int:
+    """Take what has come up to now; the number of rows that were read."""
+    kept.reads = 0
+    stream = stream_of(
+        server, tables=tables, start="snapshot", stop="now", checkpoints=replica.FileCheckpointStore(store)
+    )
+    async with asyncio.timeout(SECONDS), stream:
+        async for tx in stream.transactions():
+            await kept.take(tx)
+    return kept.reads
+
+
+async def test_tables_that_are_selected_later_are_copied(server: Server, schema: str, tmp_path: Path) -> None:
+    make_table(server, schema, "t", 100)
+    make_table(server, schema, "u", 10)
+    kept, store = Kept({"t": ("id",), "u": ("id",)}), tmp_path / "checkpoint"
+    one, both = [f"{schema}.t"], [f"{schema}.t", f"{schema}.u"]
+    assert await follow(server, store, kept, one) == 100
+    server.query(f"INSERT INTO {schema}.u VALUES (99, 1, 'x')")
+    assert await follow(server, store, kept, both) == 11
+    assert await follow(server, store, kept, both) == 0
+    for name in "tu":
+        assert kept.differences(server, schema, name) == []
+
+    # A row that goes while its table is not selected goes at the copy that comes with it again.
+    server.query(f"DELETE FROM {schema}.t WHERE id < 50")
+    server.query(f"DELETE FROM {schema}.u WHERE id = 99")
+    assert await follow(server, store, kept, one) == 0
+    assert kept.differences(server, schema, "u") != []
+    assert await follow(server, store, kept, both) == 10
+    for name in "tu":
+        assert kept.differences(server, schema, name) == []
+    assert kept.violations == []
+
+
+async def test_a_selection_that_grows_in_the_midst_of_a_copy_of_many(
+    server: Server, schema: str, tmp_path: Path
+) -> None:
+    """A checkpoint names the first and the last of many tables: a new one between them has not been copied."""
+    names = [f"t{number:02d}" for number in range(40)]
+    for name in [*names, "t05_new"]:
+        make_table(server, schema, name, 2)
+    kept, store = Kept(dict.fromkeys([*names, "t05_new"], ("id",))), tmp_path / "checkpoint"
+    few = [f"{schema}.t??"]
+    stream = stream_of(
+        server,
+        tables=few,
+        start="snapshot",
+        checkpoints=replica.FileCheckpointStore(store),
+        checkpoint_interval=0,
+    )
+    async with asyncio.timeout(SECONDS), stream:
+        complete = 0
+        async for tx in stream.transactions():
+            await kept.take(tx)
+            status = stream.status.snapshot
+            assert status is not None
+            complete = status.tables_complete
+            if complete >= 20:
+                break
+    assert complete < 40
+    await follow(server, store, kept, [*few, f"{schema}.*_new"])
+    for name in kept.keys:
+        assert kept.differences(server, schema, name) == []
+
+
+async def test_a_copy_in_flight_ends_without_a_table_that_left(
+    server: Server, schema: str, tmp_path: Path
+) -> None:
+    for name in "tu":
+        make_table(server, schema, name, 100)
+    kept, store = Kept({"t": ("id",), "u": ("id",)}), tmp_path / "checkpoint"
+    stream = stream_of(
+        server,
+        tables=f"{schema}.*",
+        start="snapshot",
+        snapshot_chunk_rows=10,
+        checkpoints=replica.FileCheckpointStore(store),
+        checkpoint_interval=0,
+    )
+    async with asyncio.timeout(SECONDS), stream:
+        async for tx in stream.transactions():
+            await kept.take(tx)
+            if tx.outcome == "snapshot":
+                break
+    await follow(server, store, kept, [f"{schema}.t"])
+    assert kept.differences(server, schema, "t") == []
+    assert len(kept.rows.get("u", ())) < 100
