@@ -4,7 +4,7 @@
 the shapes of its tables ``Unknown``, with the reason; no statement raises an error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -143,6 +143,12 @@ class Catalog:
     def schemas(self) -> Mapping[str, str | None]:
         """Schemas and the character sets that their new tables get; None where that is not known."""
         return MappingProxyType(self._schemas)
+
+    def only(self, names: Collection[TableName]) -> "Catalog":
+        """A catalog of these tables and their schemas."""
+        tables = {name: state for name in names if (state := self.get(name)) is not None}
+        schemas = {name.schema for name in names} & self._schemas.keys()
+        return Catalog(tables, {schema: self._schemas[schema] for schema in schemas})
 
     def get(self, table: TableName) -> Shape | Unknown | None:
         """A table's shape now; None if there is no such table."""

@@ -1,13 +1,43 @@
-"""The error for a table of the log whose columns are not known: why that is so, and what helps."""
+"""Tables of the log whose columns are not known: the error, with what helps, and when to ask the source again."""
+
+from typing import Final
 
 from protocol.binlog.events import TableMapEvent
 from protocol.errors import SchemaMismatchError
 from protocol.position import BinlogPosition
 
+from ..sql.token_reader import TableName
 from .catalog import Unknown
 from .proof import first_difference
 from .shape import Shape
 from .timeline import State
+
+_MOST_TABLES: Final = 100_000
+
+
+class NamelessTables:
+    """Tables that the source was asked about without success, and how far the log was followed then.
+
+    What it answers may be another after a statement of the log: a GRANT, or one about the table. In front of the
+    place at which it answered there is little hope of that, and each statement there would ask about each table.
+    """
+
+    def __init__(self) -> None:
+        # By table: the place up to which the answer holds, the number of statements before it, and how many questions
+        # there were in front of that place.
+        self._asked: dict[TableName, tuple[BinlogPosition, int, int]] = {}
+
+    def is_vain(self, table: TableName, place: BinlogPosition, statements: int) -> bool:
+        """Whether to ask at a place, behind so many statements, would bring nothing new."""
+        until, since, times = self._asked.get(table, (place, -1, 0))
+        return statements - since < (1 << times if place < until else 1)
+
+    def note(self, table: TableName, place: BinlogPosition, until: BinlogPosition, statements: int) -> None:
+        """The source was asked at ``place``; its answer holds up to ``until`` unless a grant has changed it."""
+        before, _, times = self._asked.pop(table, (place, 0, 0))
+        self._asked[table] = until, statements, times + 1 if place < before else 0
+        if len(self._asked) > _MOST_TABLES:
+            del self._asked[next(iter(self._asked))]
 
 
 def mismatch(

@@ -19,6 +19,7 @@ from protocol.binlog.events import (
     QueryEvent,
 )
 from protocol.binlog.query_status import is_unfinished_alter
+from protocol.constants import STATEMENT_FRAME
 from protocol.conversation.messages import TextValue
 from protocol.errors import ConfigurationError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
@@ -32,6 +33,7 @@ from ..source.log_scan import LogScan
 from ..source.server_facts import LogMark, Source, log_mark
 from ..source.session import Session
 from ..source.statement_answers import Question, rows_of
+from ..sql.ddl_reader import may_change_shapes
 from ..sql.token_reader import TableName
 from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown
@@ -61,11 +63,14 @@ def traits_of(source: Source) -> LogTraits:
 
 
 class TableReader:
-    """Reads tables over one session, and the log over connections of its own."""
+    """Reads tables over one session, and the log over connections of its own.
 
-    def __init__(self, session: Session, source: Source) -> None:
+    ``known_end``: the log was once seen to end there; a user who may not ask for its end does not read it again.
+    """
+
+    def __init__(self, session: Session, source: Source, known_end: BinlogPosition | None = None) -> None:
         self._session, self._source, self._traits = session, source, traits_of(source)
-        self._scan = LogScan(session.options, source)
+        self._scan, self._known_end = LogScan(session.options, source), known_end
 
     async def read(self, where: str = "") -> Reading:
         """The tables; ``where`` limits them as in ``BaselineQueries``.
@@ -117,36 +122,53 @@ class TableReader:
     async def statements(
         self, begin: BinlogPosition | GtidSet, end: BinlogPosition | AnyGtidSet
     ) -> list[LoggedStatement]:
-        """The statements of the log from a place, or outside a GTID set, to another place.
+        """The statements of the log that may change shapes, from a place, or outside a GTID set, to another place.
 
         With a GTID set as ``end``: to the first transaction that is not in it and has none that is in it behind it.
         A set that grew on another server need not be a beginning of this log: the source leaves out the transactions
         of the set wherever they stand, and nobody would follow their statements. Statements before ``begin``, in its
         file, may be among them.
         """
+        found, _ = await self.statements_and_end(begin, end)
+        return found
+
+    async def statements_and_end(
+        self, begin: BinlogPosition | GtidSet, end: BinlogPosition | AnyGtidSet
+    ) -> tuple[list[LoggedStatement], BinlogPosition | None]:
+        """As ``statements``, with the end of the last statement of any kind that was read; None if there was none.
+
+        The others are not kept: each transaction of MySQL begins with one, and DML may be logged as statements.
+        """
         found: list[LoggedStatement] = []
+        last: BinlogPosition | None = None
         if isinstance(end, BinlogPosition):
-            last, is_over = end, _past_position(end)
+            until, is_over = end, _past_position(end)
         else:
-            last, is_over = None, _past_transactions(end)
+            until, is_over = None, _past_transactions(end)
             if isinstance(begin, BinlogPosition):
                 # The GTIDs before it stand at the beginning of its file.
                 begin = BinlogPosition(begin.file, FIRST_POSITION)
 
         def visit(event: Event, file: str, position: int) -> bool:
+            nonlocal last
             if is_over(event, BinlogPosition(file, position)):
                 return True
             if isinstance(event, QueryEvent) and not is_unfinished_alter(event.status_variables):
-                found.append(
-                    LoggedStatement(BinlogPosition(file, position), statement_of(event, self._traits))
-                )
+                last = BinlogPosition(file, position)
+                if not event.sql.startswith(STATEMENT_FRAME):
+                    statement = statement_of(event, self._traits)
+                    if may_change_shapes(statement.sql, statement.dialect):
+                        found.append(LoggedStatement(last, statement))
             return False
 
-        await self._scan.statements(begin, visit, last)
-        return found
+        await self._scan.statements(begin, visit, until)
+        return found, last
 
     async def _end_of(self, mark: LogMark) -> BinlogPosition:
-        return await self._scan.end() if mark.end is None else BinlogPosition(*mark.end)
+        if mark.end is not None:
+            return BinlogPosition(*mark.end)
+        self._known_end = await self._scan.end(self._known_end)
+        return self._known_end
 
     async def _in_change(self, queries: BaselineQueries) -> list[TableName]:
         """Wanted tables that information_schema may show as they were before the low mark."""

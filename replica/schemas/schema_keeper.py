@@ -49,13 +49,13 @@ from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .catalog import Catalog
 from .logged_statements import LogTraits
-from .lost_names import mismatch
+from .lost_names import NamelessTables, mismatch
 from .past_history import LoggedStatement, history_before
 from .reading import TableReader, traits_of
 from .reconciliation import Reconciliation, only_tables
+from .scanned_log import ScannedLog
 from .schema_tracker import SchemaTracker
 from .timeline import SchemaHistory, State
-from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MANY_STATEMENTS: Final = 50
@@ -86,9 +86,8 @@ class SchemaKeeper:
         # The boundary at which the stream came from another server.
         self._moved_at = ("", 0)
         self._warn = NamelessWarning()
-        # Tables that the source was asked about without success since the last statement.
-        self._nameless: set[TableName] = set()
-        self._statements_seen = 0
+        self._nameless = NamelessTables()
+        self._log = ScannedLog()
         # Lines since the history was written, or pruned, and how many states it had then.
         self._added = self._kept = 0
 
@@ -167,7 +166,7 @@ class SchemaKeeper:
         if isinstance(start, BinlogPosition) and start <= history.head:
             return []
         try:
-            found = await reader.statements(history.head, start)
+            found, last = await reader.statements_and_end(history.head, start)
         except ServerError as error:
             if is_passing_refusal(error):
                 raise
@@ -182,6 +181,8 @@ class SchemaKeeper:
         if isinstance(start, BinlogPosition):
             history.advance(start)
             return []
+        if last is not None:
+            history.advance(last)
         return [logged.end for logged in new]
 
     async def _pass_gap(self, reader: TableReader, start: StartPoint) -> None:
@@ -225,6 +226,8 @@ class SchemaKeeper:
                 await self._pass_gap(TableReader(dump.session, dump.source), gap_end)
                 await self.save()
             return
+        self._log.forget()
+        self._nameless = NamelessTables()
         history = self.tracker.history
         boundary: BinlogPosition | None = None
         is_here = history is not None and history.source == _name_of(identity)
@@ -269,30 +272,29 @@ class SchemaKeeper:
         After another statement of the log the source is asked again. Raises ``SchemaMismatchError`` if no shape fits
         the log, unless ``on_schema_mismatch`` is ``"positional"``.
         """
-        if self.tracker.statements != self._statements_seen:
-            self._statements_seen = self.tracker.statements
-            self._nameless.clear()
         name, place = self.tracker.name_of(event.table), BinlogPosition(event.file, event.position)
-        if name in self._nameless or not self._options.row_values:
+        statements = self.tracker.statements
+        if self._nameless.is_vain(name, place, statements) or not self._options.row_values:
             return None
         await self._reconciliation.wait_ended()
         try:
             async with self._connection.session() as session:
-                found = await self._ask(session, event, name, place)
+                found, until = await self._ask(session, event, name, place)
         except ServerError as error:
             if is_passing_refusal(error) or is_account_limit(error):
                 raise
             self._warn(event.table, str(error))
-            found = None
+            found, until = None, place
         if found is None:
-            self._nameless.add(name)
+            self._nameless.note(name, place, until, statements)
         return found
 
     async def _ask(
         self, session: Session, event: TableMapEvent, name: TableName, place: BinlogPosition
-    ) -> Table | None:
+    ) -> tuple[Table | None, BinlogPosition]:
+        """The table, if the source tells its names, and the place up to which this answer holds."""
         assert self._source is not None
-        reader = TableReader(session, self._source)
+        reader = TableReader(session, self._source, self._log.known_end)
         history = self.tracker.history
         if history is None:
             history = await self._read_tables(reader)
@@ -301,32 +303,34 @@ class SchemaKeeper:
         for begin in self._begins(place):
             if begin < read_from:
                 try:
-                    found = await reader.statements(begin, read_from) + found
+                    found = await self._log.between(reader, begin, read_from) + found
                 except BinlogNotFoundError:
                     if begin.file == place.file:
                         raise
+                    self._log.first_file = read_from.file
                     break
                 read_from = begin
                 history = await self._with_older(found, known, begin)
                 self.tracker.use(self._traits, history)
             named = self.tracker.named(event)
             if named is not None:
-                return named
+                return named, place
             if not any(place < changed for changed in history.places_of(name)):
                 break
         before = history.shape_at(name, place)
-        if not await self._read_again(reader, history, name, place):
+        is_shown, until = await self._read_again(reader, history, name, place)
+        if not is_shown:
             self._warn(
                 event.table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
             )
-            return None
+            return None, until
         self.tracker.note(name, place)
         named = self.tracker.named(event)
         if named is None and self._options.on_schema_mismatch == "error":
             later = [changed for changed in history.places_of(name) if place < changed]
             hides = await hides_columns(session, *name)
             raise mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
-        return named
+        return named, until
 
     def _begins(self, place: BinlogPosition) -> Iterator[BinlogPosition]:
         """Places from which the history is to be known, so that it has a table's names at ``place``.
@@ -342,6 +346,8 @@ class SchemaKeeper:
         base, digits = split_file_name(begin.file)
         last = int(digits or 0)
         for number in range(last - 1, max(last - _OLDER_FILES, 1) - 1, -1):
+            if file_with_number(base, digits, number + 1) == self._log.first_file:
+                return
             file = file_with_number(base, digits, number)
             _LOGGER.info("reading %s for the names of a table in %s", file, place)
             yield BinlogPosition(file, FIRST_POSITION)
@@ -363,21 +369,27 @@ class SchemaKeeper:
 
     async def _read_again(
         self, reader: TableReader, history: SchemaHistory, name: TableName, place: BinlogPosition
-    ) -> bool:
-        """Read one table as it is now, and what the log did to it since. Returns whether the source shows it."""
+    ) -> tuple[bool, BinlogPosition]:
+        """Read one table as it is now, and what the log did to it since.
+
+        Returns whether the source shows it, and up to where nothing else can be told of it now.
+        """
         reading = await reader.read(only_tables([name]))
+        self._log.known_end = until = reading.place
         shape: State = reading.catalog.get(name)
         if shape is None:
-            return False
+            # What statements make of it behind the place, the history learns from them.
+            return False, until
         if place < reading.place:
-            found = await reader.statements(place, reading.place)
-            if name in touched_by(logged.statement for logged in found):
-                now = Catalog(history.catalog.tables, history.catalog.schemas)
+            found, names = await self._log.about(reader, name, place, reading.place)
+            if found:
+                until = found[0].end
+                now = history.catalog.only(names)
                 now.set(name, shape)
                 shape = (await _before(history.source, place, now, found)).shape_at(name, place)
         history.set_at(name, place, shape)
         history.advance(place)
-        return True
+        return True, until
 
     # Saving.
 

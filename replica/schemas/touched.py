@@ -32,6 +32,28 @@ class Touched:
         return [table for table in tables if table in self]
 
 
+@record(slots=True, frozen=True)
+class Linked:
+    """What a statement changes, tables and schemas, and the tables from whose columns those of its tables come."""
+
+    changed: frozenset[TableName | str]
+    sources: frozenset[TableName] = frozenset()
+
+
+def linked_by(read: object) -> Linked:
+    """``Linked`` of what ``read_statement`` returns."""
+    tables = frozenset(_tables(read))
+    match read:
+        case ddl.CreateSchema() | ddl.AlterSchema() | ddl.DropSchema():
+            return Linked(frozenset([read.schema]))
+        case ddl.CreateTable(like=TableName() as like):
+            return Linked(tables, tables | {like})
+        case ddl.RenameTables() | ddl.AlterTable():
+            return Linked(tables, tables)
+        case _:
+            return Linked(tables)
+
+
 def touched_by(statements: Iterable[Statement]) -> Touched:
     """The tables of statements that may change a shape."""
     tables: set[TableName] = set()

@@ -89,16 +89,16 @@ class LogScan:
         await self.walk(file, visit)
         return timestamp
 
-    async def end(self) -> BinlogPosition:
-        """The end of the log now. Reads the newest file."""
-        end = BinlogPosition((await self.files())[-1], FIRST_POSITION)
+    async def end(self, since: BinlogPosition | None = None) -> BinlogPosition:
+        """The end of the log now. Reads the newest file, or what has come since it ended at ``since``."""
+        end = since or BinlogPosition((await self.files())[-1], FIRST_POSITION)
 
         def visit(event: Event, file: str, position: int) -> bool:
             nonlocal end
             end = BinlogPosition(file, position)
             return False
 
-        await self.walk(end.file, visit)
+        await self.walk(end, visit)
         return end
 
     async def first_since(self, file: str, second: int) -> BinlogPosition:

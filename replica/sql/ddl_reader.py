@@ -53,6 +53,23 @@ def read_statement(sql: str, schema: str, dialect: Dialect) -> DdlStatement | No
         return Unread(tuple(reader.tables), f"{type(error).__name__}: {error}") if reader.tables else None
 
 
+def may_change_shapes(sql: str, dialect: Dialect) -> bool:
+    """Whether a statement may change what columns tables have. Its first words are read, and nothing behind them."""
+    try:
+        return _verb(TokenReader(sql, "", dialect)) in _OF_SHAPES
+    except UnreadableError:
+        return False
+
+
+def _verb(reader: TokenReader) -> str:
+    """The first word of a statement, behind the settings that MariaDB may have for this statement alone."""
+    if reader.skip("SET", "STATEMENT"):
+        while not reader.skip("FOR"):
+            if reader.next() is END:
+                return ""
+    return reader.next().upper
+
+
 class _Statement:
     """One statement; ``tables`` are those it is about, as far as they have been read."""
 
@@ -61,13 +78,7 @@ class _Statement:
         self.tables: list[TableName] = []
 
     def read(self) -> DdlStatement | None:
-        reader = self.reader
-        if reader.skip("SET", "STATEMENT"):
-            # MariaDB: settings for this statement alone.
-            while not reader.skip("FOR"):
-                if reader.next() is END:
-                    return None
-        read = _STATEMENTS.get(reader.next().upper)
+        read = _STATEMENTS.get(_verb(self.reader))
         return None if read is None else read(self)
 
     def table(self) -> TableName:
@@ -299,6 +310,7 @@ def _has_select(reader: TokenReader) -> bool:
     return False
 
 
+_OF_SHAPES: Final = frozenset({"CREATE", "DROP", "ALTER", "RENAME"})
 _STATEMENTS: Final[Mapping[str, Callable[[_Statement], DdlStatement | None]]] = MappingProxyType(
     {
         "CREATE": _Statement.create,

@@ -9,9 +9,13 @@ from typing import Literal
 
 from protocol.rows.column import Column
 from protocol.rows.table import Table
+from replica.schemas.catalog import Catalog, Unknown
 from replica.schemas.proof import first_difference, logged_types, with_shape
 from replica.schemas.shape import ColumnShape, Shape
 from replica.schemas.timeline import State
+from replica.sql import ddl_statements as ddl
+from replica.sql.ddl_reader import read_statement
+from replica.sql.dialect import Dialect
 from replica.sql.token_reader import TableName
 
 #: What a table map holds: nothing but types (MariaDB, MySQL 5.6), or signs and character sets, too (MySQL).
@@ -95,3 +99,38 @@ def named_in_the_past(state: State, truth: Table, counts: Counter[str]) -> Itera
                 yield f"{truth}: {column}, which is {true}"
             if column.unsigned is not None and column.unsigned != true.unsigned:
                 yield f"{truth}: {column}, which is {true}"
+
+
+def is_table(state: Shape | Unknown) -> bool:
+    """Whether a server could have such a table, and the statement named keys that there were."""
+    if not isinstance(state, Shape) or not state.visible or state.keys is None:
+        return False
+    return len({key.name.lower() for key in state.keys}) == len(state.keys)
+
+
+def is_accepted(sql: str, catalog: Catalog, dialect: Dialect) -> bool:
+    """Whether a server would take the statement, as far as names of tables and system versioning go."""
+    read = read_statement(sql, "one", dialect)
+    pairs: tuple[tuple[TableName, TableName], ...] = ()
+    if isinstance(read, ddl.RenameTables):
+        pairs = read.pairs
+    elif isinstance(read, ddl.AlterTable):
+        pairs = tuple((read.table, c.table) for c in read.clauses if isinstance(c, ddl.RenameTo))
+        shape = catalog.get(read.table)
+        is_versioned = isinstance(shape, Shape) and any(column.role == "start" for column in shape.columns)
+        refused = ddl.AddVersioning if is_versioned else ddl.DropVersioning
+        versionings = [c for c in read.clauses if isinstance(c, ddl.AddVersioning | ddl.DropVersioning)]
+        if len(versionings) > 1 or any(isinstance(clause, refused) for clause in versionings):
+            return False
+    names = set(catalog.tables)
+    if (
+        isinstance(read, ddl.CreateTable)
+        and not (read.is_conditional or read.is_replaced)
+        and read.table in names
+    ):
+        return False
+    for old, new in pairs:
+        if old not in names or (new in names and old != new):
+            return False
+        names = names - {old} | {new}
+    return True

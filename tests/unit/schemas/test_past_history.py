@@ -12,11 +12,9 @@ from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.past_history import LoggedStatement, history_before
 from replica.schemas.proof import first_difference, nameless, with_shape
 from replica.schemas.shape import Shape
-from replica.sql import ddl_statements as ddl
-from replica.sql.ddl_reader import read_statement
 from replica.sql.dialect import Dialect
 from replica.sql.token_reader import TableName
-from tests.support.past_tables import Metadata, logged_table, wrong_columns
+from tests.support.past_tables import Metadata, is_accepted, is_table, logged_table, wrong_columns
 from tests.support.random_ddl import RandomDdl
 from tests.support.shape_text import MARIADB, MYSQL, MYSQL56, T, apply, catalog_of, column_text
 
@@ -166,41 +164,6 @@ def test_what_the_log_says_of_a_changed_column_is_enough_or_not() -> None:
     assert isinstance(past, Shape)
     assert with_shape(logged_table(T, truth, "NO_LOG"), past).column_names == ("@1", "@2", "d", "@4")
     assert with_shape(logged_table(T, truth, "MINIMAL"), past).column_names == ("id", "v", "d", "@4")
-
-
-def is_table(state: Shape | Unknown) -> bool:
-    """Whether a server could have such a table, and the statement named keys that there were."""
-    if not isinstance(state, Shape) or not state.visible or state.keys is None:
-        return False
-    return len({key.name.lower() for key in state.keys}) == len(state.keys)
-
-
-def is_accepted(sql: str, catalog: Catalog, dialect: Dialect) -> bool:
-    """Whether a server would take the statement, as far as names of tables and system versioning go."""
-    read = read_statement(sql, "one", dialect)
-    pairs: tuple[tuple[TableName, TableName], ...] = ()
-    if isinstance(read, ddl.RenameTables):
-        pairs = read.pairs
-    elif isinstance(read, ddl.AlterTable):
-        pairs = tuple((read.table, c.table) for c in read.clauses if isinstance(c, ddl.RenameTo))
-        shape = catalog.get(read.table)
-        is_versioned = isinstance(shape, Shape) and any(column.role == "start" for column in shape.columns)
-        refused = ddl.AddVersioning if is_versioned else ddl.DropVersioning
-        versionings = [c for c in read.clauses if isinstance(c, ddl.AddVersioning | ddl.DropVersioning)]
-        if len(versionings) > 1 or any(isinstance(clause, refused) for clause in versionings):
-            return False
-    names = set(catalog.tables)
-    if (
-        isinstance(read, ddl.CreateTable)
-        and not (read.is_conditional or read.is_replaced)
-        and read.table in names
-    ):
-        return False
-    for old, new in pairs:
-        if old not in names or (new in names and old != new):
-            return False
-        names = names - {old} | {new}
-    return True
 
 
 @pytest.mark.parametrize("metadata", ["NO_LOG", pytest.param("MINIMAL", marks=pytest.mark.thorough)])

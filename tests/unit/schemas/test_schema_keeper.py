@@ -59,7 +59,7 @@ async def test_a_busy_source_is_no_reason_to_remove_the_store(code: int, expecte
     """With too many connections the user was told to remove it, and the names of the past would have been lost."""
 
     class Refused:
-        async def statements(self, begin: object, end: object) -> list[LoggedStatement]:
+        async def statements_and_end(self, begin: object, end: object) -> list[LoggedStatement]:
             raise ServerError(code, "HY000", "refused")
 
     keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {}))

@@ -1,0 +1,207 @@
+"""Each part of the log is read once for all tables, and a table's past is made of the statements that it needs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from protocol.position import BinlogPosition
+from replica.schemas.catalog import Catalog, Statement, Unknown
+from replica.schemas.lost_names import NamelessTables
+from replica.schemas.past_history import LoggedStatement, history_before
+from replica.schemas.scanned_log import ScannedLog
+from replica.sql.dialect import Dialect
+from replica.sql.token_reader import TableName
+from tests.support.past_tables import is_accepted, is_table
+from tests.support.random_ddl import RandomDdl
+from tests.support.shape_text import MARIADB, MYSQL, T
+
+TABLES = 50
+ROUNDS, MOST_ROUNDS, STATEMENTS = 8, 200, 60
+#: Statements whose effect depends on other tables, or on the schema.
+OTHERS = (
+    "DROP DATABASE two",
+    "CREATE DATABASE two CHARACTER SET greek",
+    "ALTER DATABASE one CHARACTER SET latin2",
+    "CREATE TABLE IF NOT EXISTS two.t1 LIKE one.t1",
+    "CREATE TABLE two.t8 LIKE one.t2",
+    "RENAME TABLE one.t1 TO two.t9, one.t2 TO one.t1",
+    "RENAME TABLE two.t9 TO one.t2",
+)
+
+
+def place(position: int, file: str = "binlog.000001") -> BinlogPosition:
+    return BinlogPosition(file, position)
+
+
+def logged(number: int, sql: str, dialect: Dialect = MYSQL) -> LoggedStatement:
+    return LoggedStatement(place(100 * (number + 1)), Statement(sql, "shop", dialect, "latin1"))
+
+
+class Reader:
+    """Reads a log of these statements; ``scans`` are the parts that were read."""
+
+    def __init__(self, log: list[LoggedStatement]) -> None:
+        self._log = log
+        self.scans: list[tuple[BinlogPosition, BinlogPosition]] = []
+
+    async def statements(self, begin: BinlogPosition, end: BinlogPosition) -> list[LoggedStatement]:
+        self.scans.append((begin, end))
+        return [one for one in self._log if begin < one.end <= end]
+
+
+def made_and_dropped(count: int) -> list[LoggedStatement]:
+    made = [logged(number, f"CREATE TABLE t{number} (a INT)") for number in range(count)]
+    return made + [logged(count + number, f"DROP TABLE t{number}") for number in range(count)]
+
+
+async def test_the_log_is_read_once_for_all_tables() -> None:
+    """Each table read it from the stream's place to the end: tables times log."""
+    log = made_and_dropped(TABLES)
+    source, scanned = Reader(log), ScannedLog()
+    reader: Any = source
+    for number in range(TABLES):
+        # The stream goes on, and so does the log.
+        begin, end = place(100 * number), place(100 * 2 * TABLES + number)
+        found, names = await scanned.about(reader, TableName("shop", f"t{number}"), begin, end)
+        assert [one.statement.sql for one in found] == [
+            f"CREATE TABLE t{number} (a INT)",
+            f"DROP TABLE t{number}",
+        ]
+        assert names == {TableName("shop", f"t{number}")}
+        assert await scanned.between(reader, begin, end) == log[number:]
+    assert source.scans == [
+        (place(0), place(10_000)),
+        *((place(10_000 + number), place(10_001 + number)) for number in range(TABLES - 1)),
+    ]
+
+
+async def test_parts_before_and_behind_are_added() -> None:
+    log = [logged(number, f"ALTER TABLE t ADD c{number} INT") for number in range(10)]
+    source, scanned = Reader(log), ScannedLog()
+    reader: Any = source
+    for begin, end in [(300, 500), (100, 400), (200, 800), (800, 1000), (0, 1000)]:
+        expected = [one for one in log if place(begin) < one.end <= place(end)]
+        found, _ = await scanned.about(reader, T, place(begin), place(end))
+        assert found == expected
+        assert await scanned.between(reader, place(begin), place(end)) == expected
+    assert [(begin.position, end.position) for begin, end in source.scans] == [
+        (300, 500),
+        (100, 300),
+        (500, 800),
+        (800, 1000),
+        (0, 100),
+    ]
+
+
+async def test_a_part_apart_is_read_by_itself() -> None:
+    """An old one does not take the place of what is known; a new one does."""
+    log = [logged(number, f"ALTER TABLE t ADD c{number} INT") for number in range(10)]
+    source, scanned = Reader(log), ScannedLog()
+    reader: Any = source
+    for begin, end in [(500, 600), (100, 200), (500, 600), (800, 900), (800, 900)]:
+        found = await scanned.between(reader, place(begin), place(end))
+        assert found == [one for one in log if place(begin) < one.end <= place(end)]
+    assert [begin.position for begin, _ in source.scans] == [500, 100, 800]
+    # A log of another name begins anew.
+    reader = Reader([])
+    assert await scanned.between(reader, place(4, "other.000001"), place(900, "other.000001")) == []
+    assert len(reader.scans) == 1
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    """The oldest statements are forgotten: the stream goes away from them."""
+    log, most = made_and_dropped(TABLES), 20_000
+    source, scanned = Reader(log), ScannedLog(most)
+    reader: Any = source
+    for number in range(2 * TABLES):
+        begin = place(100 * number)
+        assert await scanned.between(reader, begin, place(100 * 2 * TABLES)) == log[number:]
+        found, _ = await scanned.about(
+            reader, TableName("shop", f"t{number % TABLES}"), begin, place(100 * 2 * TABLES)
+        )
+        assert found == [one for one in log[number:] if f" t{number % TABLES} " in one.statement.sql + " "]
+        assert len(scanned._found) < most / 1000
+        assert len(scanned._links) <= len(scanned._found)
+        assert sum(map(len, scanned._numbers.values())) == len(scanned._links)
+
+
+async def test_the_statements_that_a_table_depends_on() -> None:
+    log = [
+        logged(number, sql)
+        for number, sql in enumerate(
+            [
+                "CREATE TABLE other (a INT)",
+                "CREATE TABLE pattern (a INT)",
+                "ALTER DATABASE shop CHARACTER SET latin1",
+                "CREATE TABLE u LIKE pattern",
+                "ALTER TABLE other ADD b INT",
+                "RENAME TABLE u TO t",
+                "DROP TABLE pattern",
+            ]
+        )
+    ]
+    reader: Any = Reader(log)
+    found, names = await ScannedLog().about(reader, T, place(4), place(900))
+    assert found == [log[1], log[2], log[3], log[5], log[6]]
+    assert {name.name for name in names} == {"t", "u", "pattern"}
+
+
+@pytest.mark.parametrize("dialect", [MYSQL, MARIADB], ids=["mysql", "mariadb"])
+async def test_they_say_of_the_past_what_all_statements_say(
+    dialect: Dialect, seed: int, request: pytest.FixtureRequest
+) -> None:
+    known = 0
+    for number in range(MOST_ROUNDS if request.config.getoption("--long") else ROUNDS):
+        rng = random.Random(f"{seed} {number} {dialect}")
+        log, catalog = random_log(rng, dialect)
+        reader: Any = Reader(log)
+        scanned = ScannedLog()
+        begin, end = place(100 * rng.randrange(STATEMENTS)), log[-1].end
+        whole = history_before("uuid", begin, catalog, [one for one in log if one.end > begin])
+        for name in whole.tables:
+            found, names = await scanned.about(reader, name, begin, end)
+            part = history_before("uuid", begin, catalog.only(names), found)
+            expected, state = whole.shape_at(name, begin), part.shape_at(name, begin)
+            if isinstance(expected, Unknown):
+                assert isinstance(state, Unknown)
+            else:
+                assert state == expected, f"{name} at {begin}"
+                known += expected is not None
+    assert known
+
+
+def random_log(rng: random.Random, dialect: Dialect) -> tuple[list[LoggedStatement], Catalog]:
+    writer = RandomDdl(rng, ["one", "two"], mariadb=dialect.is_mariadb, version=dialect.version)
+    catalog = Catalog(schemas={"one": "utf8mb4", "two": "latin1"})
+    log: list[LoggedStatement] = []
+    while len(log) < STATEMENTS:
+        sql = rng.choice(OTHERS) if rng.random() < 0.1 else writer.statement(catalog)
+        statement, after = Statement(sql, "one", dialect, "latin1"), Catalog(catalog.tables, catalog.schemas)
+        after.apply(statement)
+        if is_accepted(sql, catalog, dialect) and all(map(is_table, after.tables.values())):
+            catalog = after
+            log.append(LoggedStatement(place(100 * (len(log) + 1)), statement))
+    return log, catalog
+
+
+def test_a_table_without_names_is_asked_about_less_and_less_often() -> None:
+    """In front of the place at which the source answered: there each statement asked about each table again."""
+    tables, asked = NamelessTables(), []
+    for statements in range(1000):
+        if not tables.is_vain(T, place(100 + statements), statements):
+            asked.append(statements)
+            tables.note(T, place(100 + statements), place(5000), statements)
+        # Without a statement it is never asked again.
+        assert tables.is_vain(T, place(100 + statements), statements)
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 127, 255, 511]
+
+
+def test_behind_the_answer_each_statement_may_have_changed_it() -> None:
+    tables = NamelessTables()
+    for statements in range(10):
+        assert not tables.is_vain(T, place(100 + statements), statements)
+        tables.note(T, place(100 + statements), place(100 + statements), statements)
+    assert not tables.is_vain(TableName("shop", "other"), place(100), 9)
