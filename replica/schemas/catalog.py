@@ -33,6 +33,14 @@ class Unknown:
     reason: str
 
 
+def by_schema(tables: Iterable[TableName]) -> dict[str, dict[TableName, None]]:
+    """The tables of each schema, in their order."""
+    found: dict[str, dict[TableName, None]] = {}
+    for table in tables:
+        found.setdefault(table.schema, {})[table] = None
+    return found
+
+
 def other_tables(schema: str) -> TableName:
     """Stands for the tables of a schema that nothing names: those that only a DROP DATABASE speaks of."""
     return TableName(schema, "")
@@ -122,6 +130,9 @@ class Catalog:
         self._shared = Shared()
         self._tables: dict[TableName, Shape | Unknown | Listed] = {}
         self._schemas: dict[str, str | None] = dict(schemas or {})
+        # The tables by schema, from the first statement on that is about a whole schema: test servers drop schemas
+        # all the time, and a walk over 20,000 tables took 5 ms of each.
+        self._by_schema: dict[str, dict[TableName, None]] | None = None
         #: Tables that are what a RENAME TABLE made them. MariaDB logs that of temporary tables, too.
         self.renamed: set[TableName] = set()
         #: Schemas that the last statement has made, changed or dropped.
@@ -160,12 +171,25 @@ class Catalog:
         self.renamed.discard(table)
         if shape is None:
             self._tables.pop(table, None)
+            if self._by_schema is not None:
+                self._by_schema.get(table.schema, {}).pop(table, None)
         else:
-            self._tables[table] = self._shared.shape(shape) if isinstance(shape, Shape) else shape
+            self._put(table, self._shared.shape(shape) if isinstance(shape, Shape) else shape)
 
     def set_listed(self, table: TableName, make: Callable[[], Shape | Unknown]) -> None:
         """Put a table in; ``make`` gives its shape, when it is asked for."""
-        self._tables[table] = Listed(make, self._shared)
+        self._put(table, Listed(make, self._shared))
+
+    def _put(self, table: TableName, state: Shape | Unknown | Listed) -> None:
+        self._tables[table] = state
+        if self._by_schema is not None:
+            self._by_schema.setdefault(table.schema, {})[table] = None
+
+    def tables_of(self, schema: str) -> list[TableName]:
+        """The tables of a schema."""
+        if self._by_schema is None:
+            self._by_schema = by_schema(self._tables)
+        return list(self._by_schema.get(schema, ()))
 
     def shared(self, state: Shape | Unknown | None) -> Shape | Unknown | None:
         """An equal state whose parts are those of other shapes, where they are equal."""
@@ -357,7 +381,7 @@ class _Step:
         self._drop_schema(read.schema)
 
     def _drop_schema(self, schema: str) -> None:
-        for table in [table for table in self._catalog.tables if table.schema == schema]:
+        for table in self._catalog.tables_of(schema):
             self._set(table, None)
         self._catalog.forget_schema(schema)
 

@@ -11,7 +11,7 @@ from protocol.position import BinlogPosition
 from protocol.records import record
 
 from ..sql.token_reader import TableName
-from .catalog import Catalog, Statement, Unknown
+from .catalog import Catalog, Statement, Unknown, by_schema
 from .shape import ColumnShape, Shape
 from .timeline import SchemaHistory, State
 from .touched import touched_by
@@ -34,7 +34,7 @@ def history_before(
     ``statements`` are all of the log between the two places. ``source`` identifies the log, as in ``SchemaHistory``.
     """
     before = Catalog(catalog.tables, catalog.schemas)
-    named = touched_by(logged.statement for logged in statements).tables
+    named = by_schema(touched_by(logged.statement for logged in statements).tables)
     behind = [undo(before, logged.statement, named) for logged in reversed(statements)][::-1]
     history = _followed(source, begin, before, statements, behind)
     touched = {table for states in behind for table in states}

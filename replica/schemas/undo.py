@@ -32,12 +32,12 @@ from .shape import ColumnShape, Key, Shape
 
 
 def undo(
-    catalog: Catalog, statement: Statement, named: Collection[TableName] = ()
+    catalog: Catalog, statement: Statement, named: Mapping[str, Collection[TableName]]
 ) -> dict[TableName, Shape | Unknown | None]:
     """Make ``catalog``, which is valid behind a statement, valid before it.
 
-    ``named`` are the tables that any statement names: a DROP DATABASE may have dropped them. Returns the tables that
-    the statement is about, as they were behind it.
+    ``named`` are the tables that any statement names, by schema: a DROP DATABASE may have dropped them. Returns the
+    tables that the statement is about, as they were behind it.
     """
     read = read_statement(statement.sql, statement.schema, statement.dialect)
     if read is None:
@@ -55,7 +55,9 @@ def undo(
 class _Undo:
     """One statement on its way back; ``behind`` are the tables that it is about, as they were behind it."""
 
-    def __init__(self, catalog: Catalog, statement: Statement, named: Collection[TableName]) -> None:
+    def __init__(
+        self, catalog: Catalog, statement: Statement, named: Mapping[str, Collection[TableName]]
+    ) -> None:
         self._catalog = catalog
         self._statement = statement
         self._named = named
@@ -138,8 +140,8 @@ class _Undo:
         self._catalog.set_schema(schema, None)
 
     def _tables_of(self, schema: str) -> list[TableName]:
-        tables = dict.fromkeys([*self._catalog.tables, *self._named, other_tables(schema)])
-        return [table for table in tables if table.schema == schema]
+        known, named = self._catalog.tables_of(schema), self._named.get(schema, ())
+        return list(dict.fromkeys([*known, *named, other_tables(schema)]))
 
 
 _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(

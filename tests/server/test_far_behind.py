@@ -1,4 +1,4 @@
-"""A consumer that is far behind, and that has to ask about each table: what it reads of the log grows with the log."""
+"""A consumer that is far behind, and asks about each table: what it reads of the log grows with the log alone."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Reads:
             self.dumps += 1
             return await dump(scan, *arguments)
 
-        async def counted_read(session: Session, timeout: float) -> list[bytes]:
-            events = await read(session, timeout)
+        async def counted_read(session: Session, silence: float | None) -> list[bytes]:
+            events = await read(session, silence)
             self.bytes += sum(map(len, events))
             return events
 

@@ -9,8 +9,11 @@ import pytest
 
 from protocol.position import BinlogPosition
 from replica.schemas.baseline import baseline
-from replica.schemas.catalog import Statement
+from replica.schemas.catalog import Catalog, Statement, Unknown
+from replica.schemas.past_history import LoggedStatement, history_before
+from replica.schemas.shape import Shape
 from replica.schemas.timeline import SchemaHistory, Timeline
+from replica.sql.token_reader import TableName
 from tests.support.listed_tables import rows_of
 from tests.support.shape_text import MYSQL
 
@@ -87,3 +90,40 @@ def test_a_statement_that_the_history_is_ahead_of_looks_at_its_own_tables(
 
 def alter(number: int) -> Statement:
     return Statement(f"ALTER TABLE t{number % 5} ADD z{number} INT", "shop", MYSQL)
+
+
+class Counted(TableName):
+    """A table's name that counts how often somebody asks for its schema."""
+
+    looks = 0
+
+    @property
+    def schema(self) -> str:
+        Counted.looks += 1
+        return self[0]
+
+
+def test_a_schema_that_is_dropped_is_found_without_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each DROP DATABASE walked over the tables of all schemas, and over them again where the past is looked for."""
+    monkeypatch.setattr(Counted, "looks", 0)
+    tables: dict[TableName, Shape | Unknown] = {
+        Counted("shop", f"t{number}"): Unknown("as it is") for number in range(MANY)
+    }
+    history = SchemaHistory("uuid", place(0), Catalog(tables))
+    logged: list[LoggedStatement] = []
+    for number in range(100):
+        for sql in (f"CREATE DATABASE x{number}", "CREATE TABLE t (a INT)", f"DROP DATABASE x{number}"):
+            statement = Statement(sql, f"x{number}", MYSQL)
+            logged.append(LoggedStatement(place(len(logged) + 1), statement))
+            history.apply(statement, logged[-1].end)
+        assert history.shape_at(TableName(f"x{number}", "t"), logged[-2].end) is not None
+        assert history.shape_at(TableName(f"x{number}", "t"), logged[-1].end) is None
+    past = history_before("uuid", place(0), history.catalog, logged)
+    assert past.shape_at(TableName("x7", "t"), logged[7 * 3 + 1].end) is not None
+    assert past.shape_at(TableName("x7", "t"), logged[7 * 3 + 2].end) is None
+    # Each of the catalogs is looked through once: the history's, and those before and behind the statements.
+    assert Counted.looks <= 4 * MANY
+
+
+def place(number: int) -> BinlogPosition:
+    return BinlogPosition("binlog.000001", 4 + 100 * number)
