@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, RotateEvent, TableMapEvent
+from protocol.binlog.query_status import is_unfinished_alter
 from protocol.constants import ARTIFICIAL, POSITION_MASK
 from protocol.errors import SchemaMismatchError
 from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, split_file_name
@@ -21,7 +22,7 @@ from protocol.rows.table import Table
 from ..config.selection import SchemaMismatch
 from ..schemas.catalog import Catalog, TableChange, Unknown
 from ..schemas.change_event import SchemaChangeEvent, seen_changes
-from ..schemas.logged_statements import LogTraits, statement_of
+from ..schemas.logged_statements import LogTraits, shape_statement, statement_of
 from ..schemas.past_history import LoggedStatement, history_before
 from ..schemas.proof import first_difference, nameless, with_shape
 from ..schemas.shape import ColumnShape, Shape
@@ -81,8 +82,10 @@ class LogShapes:
                 self._lost = Unknown(
                     f"the schema ends at {history.head}, and the log up to {first} is not given"
                 )
-            for logged in found or ():
-                self._apply(logged)
+            else:
+                for logged in found:
+                    self._apply(logged)
+                history.advance(first)
         elif first < history.begin:
             found = self._statements(files, first, history.begin)
             if found is not None:
@@ -108,6 +111,8 @@ class LogShapes:
     def follow(self, event: Event, wants_table: Callable[[str, str], bool] | None) -> list[SchemaChangeEvent]:
         """Do what an event of the files says of tables; what that changes in wanted tables, if users are told."""
         if isinstance(event, QueryEvent):
+            if is_unfinished_alter(event.status_variables):
+                return []
             changes = self._apply(LoggedStatement(self._end(event), statement_of(event, self._traits)))
             return seen_changes(event, changes, wants_table) if self._tells_changes else []
         if isinstance(event, FormatDescriptionEvent):
@@ -118,9 +123,11 @@ class LogShapes:
         return []
 
     def _apply(self, logged: LoggedStatement) -> list[TableChange]:
-        known = self._history.tables if self._is_partial else {}
+        is_doubtful = self._is_partial and "EXISTS" in logged.statement.sql.upper()
+        # All tables, for the few statements that need them: MySQL has a BEGIN for each transaction.
+        known = self._history.tables if is_doubtful else {}
         changes = self._history.apply(logged.statement, logged.end)
-        if self._is_partial and "EXISTS" in logged.statement.sql.upper():
+        if is_doubtful:
             for table in [change.table for change in changes if change.after and change.table not in known]:
                 # IF NOT EXISTS is logged also where the table was there and the statement did nothing.
                 reason = f"the statement that ends at {logged.end} may have found the table"
@@ -203,7 +210,9 @@ class LogShapes:
             if isinstance(event, FormatDescriptionEvent):
                 traits = self._traits_of(event)
             elif isinstance(event, QueryEvent) and begin < place <= end:
-                found.append(LoggedStatement(place, statement_of(event, traits)))
+                statement = shape_statement(event, traits)
+                if statement is not None:
+                    found.append(LoggedStatement(place, statement))
             if place.file == end.file and place >= end:
                 break
         return found

@@ -3,11 +3,13 @@
 from typing import Final
 
 from protocol.binlog.events import QueryEvent
-from protocol.binlog.query_status import StatusValue, parse_status_variables
+from protocol.binlog.query_status import StatusValue, is_unfinished_alter, parse_status_variables
 from protocol.charset import charset_of_collation
+from protocol.constants import STATEMENT_FRAME
 from protocol.errors import DecodeError
 from protocol.records import record
 
+from ..sql.ddl_reader import may_change_shapes
 from ..sql.dialect import Dialect
 from .catalog import Statement
 
@@ -46,6 +48,15 @@ def statement_of(event: QueryEvent, traits: LogTraits) -> Statement:
     )
     charset = _server_charset(status, traits)
     return Statement(event.sql, event.schema, dialect, charset, event.error_code)
+
+
+def shape_statement(event: QueryEvent, traits: LogTraits) -> Statement | None:
+    """The statement of an event if it may change shapes. Others are not worth keeping: MySQL has a BEGIN for each
+    transaction, and DML may be logged as statements."""
+    if event.sql.startswith(STATEMENT_FRAME) or is_unfinished_alter(event.status_variables):
+        return None
+    statement = statement_of(event, traits)
+    return statement if may_change_shapes(statement.sql, statement.dialect) else None
 
 
 def _explicit_timestamps(status: dict[str, StatusValue], traits: LogTraits) -> bool | None:

@@ -18,8 +18,6 @@ from protocol.binlog.events import (
     PreviousGtidsEvent,
     QueryEvent,
 )
-from protocol.binlog.query_status import is_unfinished_alter
-from protocol.constants import STATEMENT_FRAME
 from protocol.conversation.messages import TextValue
 from protocol.errors import ConfigurationError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
@@ -33,12 +31,11 @@ from ..source.log_scan import LogScan
 from ..source.server_facts import LogMark, Source, log_mark
 from ..source.session import Session
 from ..source.statement_answers import Question, rows_of
-from ..sql.ddl_reader import may_change_shapes
 from ..sql.token_reader import TableName
 from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown
 from .finished_changes import tables_in_change
-from .logged_statements import LogTraits, statement_of
+from .logged_statements import LogTraits, shape_statement
 from .past_history import LoggedStatement
 from .timeline import SchemaHistory
 from .touched import Touched, touched_by
@@ -135,10 +132,7 @@ class TableReader:
     async def statements_and_end(
         self, begin: BinlogPosition | GtidSet, end: BinlogPosition | AnyGtidSet
     ) -> tuple[list[LoggedStatement], BinlogPosition | None]:
-        """As ``statements``, with the end of the last statement of any kind that was read; None if there was none.
-
-        The others are not kept: each transaction of MySQL begins with one, and DML may be logged as statements.
-        """
+        """As ``statements``, with the end of the last statement of any kind that was read; None if there was none."""
         found: list[LoggedStatement] = []
         last: BinlogPosition | None = None
         if isinstance(end, BinlogPosition):
@@ -153,12 +147,11 @@ class TableReader:
             nonlocal last
             if is_over(event, BinlogPosition(file, position)):
                 return True
-            if isinstance(event, QueryEvent) and not is_unfinished_alter(event.status_variables):
+            if isinstance(event, QueryEvent):
                 last = BinlogPosition(file, position)
-                if not event.sql.startswith(STATEMENT_FRAME):
-                    statement = statement_of(event, self._traits)
-                    if may_change_shapes(statement.sql, statement.dialect):
-                        found.append(LoggedStatement(last, statement))
+                statement = shape_statement(event, self._traits)
+                if statement is not None:
+                    found.append(LoggedStatement(last, statement))
             return False
 
         await self._scan.statements(begin, visit, until)

@@ -75,6 +75,9 @@ def recorded(server: Server, schema: str, tmp_path: Path) -> Iterator[Recorded]:
     server.query("FLUSH BINARY LOGS")
     run = DdlRun(server, [schema])
     run.run("SET NAMES utf8mb4")
+    if server.name == "mariadb:10.11":
+        # Each ALTER is logged twice. 11.8 has the default here.
+        run.run("SET SESSION binlog_alter_two_phase = 1")
     rows: list[dict[str, object]] = []
     for number, sql in enumerate(STATEMENTS):
         if number == 4:
