@@ -13,29 +13,44 @@ from .shape import Shape
 from .timeline import State
 
 _MOST_TABLES: Final = 100_000
+_MOST_DOUBLINGS: Final = 20
 
 
 class NamelessTables:
     """Tables that the source was asked about without success, and how far the log was followed then.
 
-    What it answers may be another after a statement of the log: a GRANT, or one about the table. In front of the
-    place at which it answered there is little hope of that, and each statement there would ask about each table.
+    What it answers may be another after a statement of the log: a GRANT, or one about the table. A source may have
+    many tables that the user cannot see, and each statement would ask about each of them. Where there is little hope,
+    twice as many statements go by before each next question.
     """
 
     def __init__(self) -> None:
-        # By table: the place up to which the answer holds, the number of statements before it, and how many questions
-        # there were in front of that place.
-        self._asked: dict[TableName, tuple[BinlogPosition, int, int]] = {}
+        # By table: the place up to which the answer holds, how many statements and grants there were before, and how
+        # many questions without hope.
+        self._asked: dict[TableName, tuple[BinlogPosition, int, int, int]] = {}
 
-    def is_vain(self, table: TableName, place: BinlogPosition, statements: int) -> bool:
-        """Whether to ask at a place, behind so many statements, would bring nothing new."""
-        until, since, times = self._asked.get(table, (place, -1, 0))
-        return statements - since < (1 << times if place < until else 1)
+    def is_vain(
+        self, table: TableName, place: BinlogPosition, statements: int, grants: int, *, is_known: bool
+    ) -> bool:
+        """Whether to ask at a place, behind so many statements and grants, would bring nothing new.
 
-    def note(self, table: TableName, place: BinlogPosition, until: BinlogPosition, statements: int) -> None:
+        ``is_known``: the history has the table there, and perhaps not its columns.
+        """
+        asked = self._asked.get(table)
+        if asked is None:
+            return False
+        until, since, granted, times = asked
+        if place >= until and (is_known or grants != granted):
+            return statements == since
+        return statements - since < 1 << times
+
+    def note(
+        self, table: TableName, place: BinlogPosition, until: BinlogPosition, statements: int, grants: int
+    ) -> None:
         """The source was asked at ``place``; its answer holds up to ``until`` unless a grant has changed it."""
-        before, _, times = self._asked.pop(table, (place, 0, 0))
-        self._asked[table] = until, statements, times + 1 if place < before else 0
+        _, _, granted, times = self._asked.pop(table, (place, 0, grants - 1, 0))
+        times = min(times + 1, _MOST_DOUBLINGS) if grants == granted else 0
+        self._asked[table] = until, statements, grants, times
         if len(self._asked) > _MOST_TABLES:
             del self._asked[next(iter(self._asked))]
 

@@ -273,8 +273,9 @@ class SchemaKeeper:
         the log, unless ``on_schema_mismatch`` is ``"positional"``.
         """
         name, place = self.tracker.name_of(event.table), BinlogPosition(event.file, event.position)
-        statements = self.tracker.statements
-        if self._nameless.is_vain(name, place, statements) or not self._options.row_values:
+        followed, history = (self.tracker.statements, self.tracker.grants), self.tracker.history
+        is_known = history is not None and history.shape_at(name, place) is not None
+        if self._nameless.is_vain(name, place, *followed, is_known=is_known) or not self._options.row_values:
             return None
         await self._reconciliation.wait_ended()
         try:
@@ -286,7 +287,7 @@ class SchemaKeeper:
             self._warn(event.table, str(error))
             found, until = None, place
         if found is None:
-            self._nameless.note(name, place, until, statements)
+            self._nameless.note(name, place, until, *followed)
         return found
 
     async def _ask(

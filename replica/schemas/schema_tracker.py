@@ -19,6 +19,7 @@ from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
+from ..sql.statement_kind import may_grant
 from ..sql.token_reader import TableName
 from .catalog import Catalog
 from .change_event import SchemaChangeEvent, seen_changes
@@ -39,8 +40,8 @@ class SchemaTracker:
         self._takes_nameless = options.on_schema_mismatch == "positional"
         self._traits: LogTraits | None = None
         self.history: SchemaHistory | None = None
-        # How many statements have been followed.
-        self.statements = 0
+        # How many statements have been followed, and how many of them may let the user see other tables.
+        self.statements = self.grants = 0
         # Places at which the history changes without a statement that the stream sees, in order.
         self.unseen: list[BinlogPosition] = []
         # Wanted tables that they have changed and that were not compared with the source since.
@@ -98,6 +99,7 @@ class SchemaTracker:
     def follow(self, event: QueryEvent) -> list[SchemaChangeEvent]:
         """Do what a statement of the log does. Returns what it changes in wanted tables."""
         self.statements += 1
+        self.grants += may_grant(event.sql)
         self.begin_at(event.file, event.position)
         history = self.history
         if history is None or self._traits is None or is_unfinished_alter(event.status_variables):

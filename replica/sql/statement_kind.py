@@ -39,6 +39,8 @@ _OBJECTS: Final = frozenset(
 )
 # The object's type is among so many words; the rest of a long statement is not searched.
 _HEAD: Final = 40
+# SET DEFAULT ROLE; MariaDB: SET STATEMENT ... FOR GRANT.
+_GRANTS: Final = frozenset({"GRANT", "REVOKE", "FLUSH", "SET"})
 _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 
@@ -119,3 +121,9 @@ def empties_table(sql: str) -> bool:
     Unlike a user's DELETE it stands alone, without BEGIN. Later servers log TRUNCATE TABLE.
     """
     return _WHOLE_TABLE.fullmatch(sql) is not None
+
+
+def may_grant(sql: str) -> bool:
+    """Whether a statement may let a user see other tables than before."""
+    first, *rest = statement_name(sql).split()
+    return first in _GRANTS or rest[-1:] in (["USER"], ["ROLE"])

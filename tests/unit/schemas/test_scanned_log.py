@@ -9,7 +9,6 @@ import pytest
 
 from protocol.position import BinlogPosition
 from replica.schemas.catalog import Catalog, Statement, Unknown
-from replica.schemas.lost_names import NamelessTables
 from replica.schemas.past_history import LoggedStatement, history_before
 from replica.schemas.scanned_log import ScannedLog
 from replica.sql.dialect import Dialect
@@ -185,23 +184,3 @@ def random_log(rng: random.Random, dialect: Dialect) -> tuple[list[LoggedStateme
             catalog = after
             log.append(LoggedStatement(place(100 * (len(log) + 1)), statement))
     return log, catalog
-
-
-def test_a_table_without_names_is_asked_about_less_and_less_often() -> None:
-    """In front of the place at which the source answered: there each statement asked about each table again."""
-    tables, asked = NamelessTables(), []
-    for statements in range(1000):
-        if not tables.is_vain(T, place(100 + statements), statements):
-            asked.append(statements)
-            tables.note(T, place(100 + statements), place(5000), statements)
-        # Without a statement it is never asked again.
-        assert tables.is_vain(T, place(100 + statements), statements)
-    assert asked == [0, 1, 3, 7, 15, 31, 63, 127, 255, 511]
-
-
-def test_behind_the_answer_each_statement_may_have_changed_it() -> None:
-    tables = NamelessTables()
-    for statements in range(10):
-        assert not tables.is_vain(T, place(100 + statements), statements)
-        tables.note(T, place(100 + statements), place(100 + statements), statements)
-    assert not tables.is_vain(TableName("shop", "other"), place(100), 9)
