@@ -38,6 +38,13 @@ _INSIDE_EVENT = (
     "the file is damaged"
 )
 
+#: What to do where transactions without GTIDs are to be read: a source whose gtid_mode is ON sends none of them.
+WITHOUT_GTIDS = (
+    "gtid_mode was not ON for a while, and the log has transactions without GTIDs, which no dump sends while it is "
+    "ON: SET GLOBAL gtid_mode = ON_PERMISSIVE on the source, and start again: of a checkpoint, file and position "
+    "count then"
+)
+
 
 @record(frozen=True, slots=True)
 class _Refusal:
@@ -172,8 +179,7 @@ _REFUSALS = (
     _binlog(
         "Cannot replicate anonymous transaction",
         PositionError,
-        "gtid_mode was not ON for a while, and the log has transactions without GTIDs: start at the checkpoint's "
-        "file and position, as BinlogPosition(file, position)",
+        WITHOUT_GTIDS,
     ),
     _binlog(
         "GTID_MODE",

@@ -16,6 +16,7 @@ from ..transactions.boundary import Progress
 from ..transactions.replay import CannotResumeError, Delivered, PositionReplay, Replay, ReplayEnd, RowReplay
 from ..transactions.stop_point import StopPoint
 from .dump import Dump, Greeted
+from .gtid_gaps import check_all_have_gtids
 from .hosts import first_host
 from .resolve_start import (
     StartPoint,
@@ -141,9 +142,10 @@ async def _open_again(options: Options, broken: Broken, has_others: bool) -> tup
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
-    if (broken.by_gtid or is_elsewhere) and progress.gtid_set is not None:
+    gtid_set = progress.resume_set
+    if (broken.by_gtid or is_elsewhere) and gtid_set is not None:
         try:
-            return await from_gtids(progress.gtid_set, greeted.session, greeted.source)
+            point = await from_gtids(gtid_set, greeted.session, greeted.source)
         except ConfigurationError as error:
             if is_same_server(broken.identity, greeted.source):
                 raise SourceConfigurationError(
@@ -152,6 +154,11 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
                 ) from error
             # It is this host that cannot serve the stream, and no option of the user: another host may.
             raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
+        # Until the first file of a new server has come, the place is that of the server before.
+        if not is_elsewhere and progress.file_begun is not None:
+            place = BinlogPosition(progress.file, progress.position)
+            await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
+        return point
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
     if end is not None and not end.is_open and end.closes(progress.file, progress.position):

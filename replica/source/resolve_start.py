@@ -24,6 +24,7 @@ from protocol.records import record, replace
 from ..config.log_facts import log_facts
 from ..config.selection import Start
 from ..sql.quoting import hex_literal
+from .gtid_gaps import check_all_have_gtids
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
@@ -240,6 +241,7 @@ async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Sou
         if checkpoint.file and is_same_server(identity, source):
             place = BinlogPosition(checkpoint.file, checkpoint.position)
             await check_same_log(place, begun, gtid_set, session, source)
+            await check_all_have_gtids(place, gtid_set, session, source)
             point = replace(point, begun=known)
         return point
     check_same_server(identity, source)

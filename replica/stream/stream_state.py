@@ -89,7 +89,7 @@ class Upkeep:
             place, begun = ("", FIRST_POSITION), None
         return Checkpoint(
             *place,
-            None if progress.gtid_set is None else str(progress.gtid_set),
+            None if progress.resume_set is None else str(progress.resume_set),
             self.source.server_uuid,
             self.source.server_id,
             snapshot=copy_state,

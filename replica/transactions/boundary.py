@@ -36,6 +36,8 @@ from protocol.constants import ENDING_STATEMENTS
 from protocol.errors import DecodeError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid, MariadbGtidSet, uuid_of
 
+# The first event of a transaction, on servers that write one.
+_FIRST: Final = frozenset({AnonymousGtidEvent, GtidEvent, MariadbGtidEvent})
 _OPENING: Final = ("BEGIN", "XA START")
 
 
@@ -68,6 +70,17 @@ class Progress:
         self.begun: tuple[str, int] | None = None
         self.state = State.OUTSIDE
         self._gtid: Gtid | MariadbGtid | None = None
+        # Whether the last transaction that began is of MySQL and has no GTID.
+        self._is_anonymous = False
+
+    @property
+    def resume_set(self) -> AnyGtidSet | None:
+        """The GTID set to go on by on any server; None if it is not known, or others may lack a GTID, too.
+
+        A source that is asked by GTIDs passes over files that have none outside of the set, and over transactions
+        without GTIDs in them.
+        """
+        return None if self._is_anonymous else self.gtid_set
 
     @property
     def in_transaction(self) -> bool:
@@ -116,6 +129,8 @@ class Progress:
         if closed:
             if self.gtid_set is not None:
                 self._add_gtids(events[:closed])
+            if self._has_gtids:
+                self._note_kind(events[:closed])
             self.state, self._gtid = State.OUTSIDE, None
             self.file, self.position = end or place_behind(events[closed - 1])
         for number in range(closed, len(events)):
@@ -148,6 +163,13 @@ class Progress:
         if last:
             self.gtid_set.add_interval(uuid_of(source_id), first, last)
 
+    def _note_kind(self, events: Sequence[Event]) -> None:
+        """Note whether the last transaction of ``events`` has a GTID."""
+        for event in reversed(events):
+            if type(event) in _FIRST:
+                self._is_anonymous = type(event) is AnonymousGtidEvent
+                return
+
     def reopen(self) -> None:
         """Go back to the last boundary: the log is read again from there."""
         self.state, self._gtid = State.OUTSIDE, None
@@ -156,6 +178,7 @@ class Progress:
         """An independent copy."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
         other.state, other._gtid, other.begun = self.state, self._gtid, self.begun
+        other._is_anonymous = self._is_anonymous
         return other
 
     def idle(self, file: str, position: int) -> None:
@@ -175,10 +198,10 @@ class Progress:
         self.gtid_set.add(gtid)  # type: ignore[union-attr, arg-type]
 
     def _anonymous(self, event: AnonymousGtidEvent) -> None:
-        self.state, self._gtid = State.ANNOUNCED, None
+        self.state, self._gtid, self._is_anonymous = State.ANNOUNCED, None, True
 
     def _gtid_begins(self, event: GtidEvent) -> None:
-        self.state, self._gtid = State.ANNOUNCED, event.gtid
+        self.state, self._gtid, self._is_anonymous = State.ANNOUNCED, event.gtid, False
 
     def _mariadb_gtid_begins(self, event: MariadbGtidEvent) -> None:
         self.state = State.ANNOUNCED if event.is_standalone else State.OPEN

@@ -387,7 +387,7 @@ class FileTransactions:
         """The place after a transaction in the files, for ``open_binlog(start=...)``."""
         _check_end(self._grouper, unit)
         progress = self._grouper.progress
-        gtid_set = None if progress.gtid_set is None else str(progress.gtid_set)
+        gtid_set = None if progress.resume_set is None else str(progress.resume_set)
         return Checkpoint(progress.file, progress.position, gtid_set)
 
 

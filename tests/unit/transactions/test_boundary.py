@@ -149,7 +149,7 @@ def test_many_events_are_followed_as_one_by_one(is_mariadb: bool, seed: int) -> 
                 if one_by_one.follow(event, *place_behind(event)):
                     closed = number
             assert together.follow_all(batch) == closed
-            for name in ("file", "position", "state", "open_gtid", "gtid_set"):
+            for name in ("file", "position", "state", "open_gtid", "gtid_set", "resume_set"):
                 assert getattr(together, name) == getattr(one_by_one, name), name
             begin += len(batch)
 
@@ -228,3 +228,15 @@ def test_an_idle_source_moves_the_place_forward_only() -> None:
     progress.follow(BEGIN, FILE, 350)
     progress.idle(FILE, 400)
     assert progress.position == 300
+
+
+def test_a_set_is_no_place_to_go_on_among_transactions_without_gtids() -> None:
+    """A source that is asked by the set passes over files of such transactions."""
+    progress = Progress(FILE, 4, None, has_gtids=True)
+    for event in GROUPS["anonymous"]:
+        progress.follow(event, FILE, 100)
+    progress.follow(PreviousGtidsEvent(*AT, GtidSet(f"{UUID}:1-4")), FILE, 150)
+    assert (progress.resume_set, progress.copy().resume_set) == (None, None)
+    for event in GROUPS["transaction"]:
+        progress.follow(event, FILE, 200)
+    assert progress.resume_set == GtidSet(f"{UUID}:1-5")
