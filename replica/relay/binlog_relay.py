@@ -290,16 +290,16 @@ def _check(source: Source, folder: RelayFolder) -> None:
     """Check that the source writes a binary log, and that the directory holds the log of this source."""
     if not source.log_bin:
         source.check()
-    known = folder.server_uuid
-    if known is None and source.server_uuid is not None:
+    known, uuid = folder.server_uuid, None if source.is_mariadb else source.server_uuid
+    if known is None and uuid is not None:
         if folder.file:
             raise SourceChangedError(
                 f"{folder.path} has the log of another source: give the relay another directory"
             )
-        folder.keep_server_uuid(source.server_uuid)
-    elif known != source.server_uuid:
+        folder.keep_server_uuid(uuid)
+    elif known != uuid:
         raise SourceChangedError(
-            f"{folder.path} has the log of server {known}, but the source is {source.server_uuid}: give the relay "
+            f"{folder.path} has the log of server {known}, but the source is {uuid}: give the relay "
             "another directory"
         )
 

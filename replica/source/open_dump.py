@@ -20,6 +20,8 @@ from .gtid_gaps import check_all_have_gtids
 from .hosts import first_host
 from .resolve_start import (
     StartPoint,
+    can_go_on_at,
+    check_counts,
     check_held,
     check_position,
     check_same_server,
@@ -30,6 +32,7 @@ from .resolve_start import (
 )
 from .resolve_stop import resolve_stop
 from .semi_sync import offer, overdue_place
+from .session import TRIES
 
 # server_uuid and server_id.
 Identity = tuple[str | None, int | None]
@@ -78,7 +81,7 @@ async def open_first(options: Options, start: Start) -> FirstOpening:
 
 
 async def _open_first(options: Options, start: Start, has_others: bool) -> FirstOpening:
-    greeted = await Greeted.greet(options)
+    greeted = await _greet_first(options, start)
     session, source = greeted.session, greeted.source
     try:
         scan = greeted.scan()
@@ -98,6 +101,25 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
     except BaseException:
         session.abort()
         raise
+
+
+async def _greet_first(options: Options, start: Start) -> Greeted:
+    if not isinstance(start, Checkpoint):
+        return await Greeted.greet(options)
+    return await _greet(options, (start.server_uuid, start.server_id), by_gtids=start.gtid_set is not None)
+
+
+async def _greet(options: Options, identity: Identity, *, by_gtids: bool) -> Greeted:
+    """Connect to a server at which the stream can go on; to another one if such answer some times in a row.
+
+    Behind one address there may be several servers, and without GTIDs a place means something on one of them only.
+    """
+    for left in reversed(range(TRIES)):
+        greeted = await Greeted.greet(options)
+        if can_go_on_at(greeted.source, identity, by_gtids=by_gtids) or not left:
+            break
+        await greeted.session.aclose()
+    return greeted
 
 
 async def start_first(dump: Dump, start: Start) -> None:
@@ -123,7 +145,7 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
 
 
 async def _open_again(options: Options, broken: Broken, has_others: bool) -> tuple[Dump, Replay | None]:
-    greeted = await Greeted.greet(options)
+    greeted = await _greet(options, broken.identity, by_gtids=broken.progress.resume_set is not None)
     try:
         start = await _resume_point(greeted, broken)
         if has_others:
@@ -142,6 +164,7 @@ async def _open_again(options: Options, broken: Broken, has_others: bool) -> tup
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
+    check_counts(broken.identity, greeted.source)
     gtid_set = progress.resume_set
     if (broken.by_gtid or is_elsewhere) and gtid_set is not None:
         try:

@@ -235,6 +235,7 @@ def _gtids(text: str) -> list[MariadbGtid]:
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
     identity, begun = (checkpoint.server_uuid, checkpoint.server_id), checkpoint.file_begun
     known = (checkpoint.file, begun) if begun and not source.is_galera else None
+    check_counts(identity, source)
     if checkpoint.gtid_set is not None and source.has_gtids:
         gtid_set = parse_gtid_set(checkpoint.gtid_set)
         point = await from_gtids(gtid_set, session, source)
@@ -263,6 +264,21 @@ def check_same_server(identity: tuple[str | None, int | None], source: Source) -
             f"the position to resume from belongs to server {identity[0] or identity[1]}, but this is server "
             f"{source.server_uuid or source.server_id}: a position is of no use on another server, and no GTID set "
             "is known -- start from a GTID set to be able to change servers"
+        )
+
+
+def can_go_on_at(source: Source, identity: tuple[str | None, int | None], *, by_gtids: bool) -> bool:
+    """Whether a stream that came to a place at the server of this identity may go on at this one."""
+    return is_same_server(identity, source) or (by_gtids and source.has_gtids and not source.counts_alone)
+
+
+def check_counts(identity: tuple[str | None, int | None], source: Source) -> None:
+    """Raise ``SourceChangedError`` for another node of Galera than before, if GTIDs of one mean nothing on others."""
+    if source.counts_alone and not is_same_server(identity, source):
+        raise SourceChangedError(
+            f"the place to resume from belongs to node {identity[0] or identity[1]}, but this is node "
+            f"{source.server_uuid}: with wsrep_gtid_mode=OFF each node counts its transactions itself, and a GTID "
+            "names others here -- connect to that node, or set wsrep_gtid_mode=ON on all nodes and copy the data anew"
         )
 
 

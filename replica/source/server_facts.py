@@ -31,6 +31,7 @@ _VARIABLES: Final = (
     "lower_case_table_names",
     "rpl_semi_sync_master_enabled",
     "version_comment",
+    "wsrep_gtid_mode",
     "wsrep_on",
     *NAME_VARIABLES,
 )
@@ -56,10 +57,11 @@ class Source:
     asked. ``clock_lead`` is that over ``steady_time``: it stays, also when the local clock is set.
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
-    MariaDB. ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps`` is
-    explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
+    MariaDB, and the name of a node of Galera. ``folds_names``: lower_case_table_names is 1 or 2.
+    ``explicit_timestamps`` is explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
     ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster of MariaDB, and
-    other nodes may have its server_id. ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
+    other nodes may have its server_id. ``counts_alone``: it is, and GTIDs of other nodes name other transactions
+    (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
     server from others behind its address.
     """
 
@@ -77,6 +79,7 @@ class Source:
     explicit_timestamps: bool | None = None
     is_relay: bool = False
     is_galera: bool = False
+    counts_alone: bool = False
     is_semi_sync: bool = False
     name: str = ""
 
@@ -120,12 +123,13 @@ async def ask(session: Session) -> Source:
     is_mariadb = session.handshake.is_mariadb
     name = server_name(found)
     session.stay_with(name)
+    is_galera = found.get("wsrep_on", "OFF").upper() == "ON"
     explicit = found.get("explicit_defaults_for_timestamp")
     return Source(
         is_mariadb=is_mariadb,
         version=session.handshake.version,
         server_id=read_value(int, found.get("server_id", "0"), statement),
-        server_uuid=None if is_mariadb else found.get("server_uuid"),
+        server_uuid=name if is_galera else None if is_mariadb else found.get("server_uuid"),
         has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
         # Servers before 5.6.2 do not know the variable, and write no checksums.
         has_checksums="binlog_checksum" in found,
@@ -136,7 +140,8 @@ async def ask(session: Session) -> Source:
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
         explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
         is_relay=found.get("version_comment") == RELAY_COMMENT,
-        is_galera=found.get("wsrep_on", "OFF").upper() == "ON",
+        is_galera=is_galera,
+        counts_alone=is_galera and is_mariadb and found.get("wsrep_gtid_mode", "OFF").upper() == "OFF",
         is_semi_sync=is_mariadb and found.get("rpl_semi_sync_master_enabled", "OFF").upper() == "ON",
         name=name,
     )

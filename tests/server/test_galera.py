@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
 import replica
+from protocol.errors import SourceChangedError
+from tests.faults.proxy import FaultProxy
 from tests.faults.topology import address_of
 from tests.server.support.doctor_findings import findings_of
-from tests.server.support.streams import take_rows
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import SECONDS, take_rows
 from tests.support.servers import Server
 
 NODE = (
@@ -50,7 +54,41 @@ async def test_nodes_that_count_by_themselves(extra_server: Callable[..., Server
     assert "each node of the cluster counts its transactions itself" in finding.message
 
 
-def node(extra_server: Callable[..., Server], number: int, others: str) -> Server:
+async def test_a_stream_does_not_go_on_at_a_node_that_counts_by_itself(
+    extra_server: Callable[..., Server],
+) -> None:
+    """A GTID of the first node names another transaction on the second one: rows were missing without an error."""
+    first = node(extra_server, 1, "", ())
+    second = node(extra_server, 2, address_of(first), ())
+    first.query("CREATE SCHEMA d")
+    first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    first.query("CREATE TABLE d.local (id INT) ENGINE=Aria")
+    for number in range(3):
+        first.query(f"INSERT INTO d.local VALUES ({number})")
+    async with FaultProxy(first.port) as proxy, asyncio.timeout(SECONDS):
+        async with stream_through(proxy, first, start="now", tables="d.t") as stream:
+            second.query("INSERT INTO d.t VALUES (0)")
+            transaction = await anext(stream.transactions())
+            assert [change.after async for change in transaction] == [{"id": 0}]
+            proxy.retarget(second.port)
+            proxy.cut_now()
+            for number in range(1, 6):
+                second.query(f"INSERT INTO d.t VALUES ({number})")
+            with pytest.raises(SourceChangedError, match="wsrep_gtid_mode=OFF"):
+                await take_rows(stream, 1)
+        with pytest.raises(SourceChangedError, match="wsrep_gtid_mode=OFF"):
+            async with stream_through(proxy, first, start=transaction.checkpoint):
+                pass
+        # An address that takes turns leads to the node, too.
+        proxy.balance(second.port, first.port)
+        async with stream_through(proxy, first, start=transaction.checkpoint, tables="d.t") as stream:
+            assert await take_rows(stream, 5) == [(number,) for number in range(1, 6)]
+
+
+def node(
+    extra_server: Callable[..., Server], number: int, others: str, count: Sequence[str] = ONE_COUNT
+) -> Server:
     new = () if others else ("--wsrep-new-cluster",)
     address = f"--wsrep-cluster-address=gcomm://{others}"
-    return extra_server("mariadb:11.8", *NODE, *ONE_COUNT, f"--gtid-domain-id={number}", address, *new)
+    domain = (f"--gtid-domain-id={number}",) if count else ()
+    return extra_server("mariadb:11.8", *NODE, *count, *domain, address, *new)

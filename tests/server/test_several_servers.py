@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import replica
-from protocol.errors import ConnectionLostError
+from protocol.errors import ConnectionLostError, SourceChangedError
 from protocol.records import replace
 from replica import SnapshotCompleteEvent, WriteRowsEvent
 from replica.config.options import Options
@@ -22,7 +22,7 @@ from tests.faults import topology
 from tests.faults.proxy import FaultProxy
 from tests.server.support.copied_tables import Kept
 from tests.server.support.faulty_streams import stream_through
-from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, take_rows
 from tests.support.servers import Server
 
 _LOGS_WHAT_IT_APPLIES = {"mysql": (), "mariadb": ("--log-slave-updates",)}
@@ -114,3 +114,28 @@ async def test_names_are_those_of_the_server_that_sends_the_log(
     assert [one.after for one in inserted.changes()] == [{"id": 1000, "c": "c", "a": "a", "d": 5}]
     (warning,) = [one for one in caplog.records if getattr(one, "event", "") == "several-servers"]
     assert "leads to several servers" in warning.message
+
+
+async def test_a_stream_without_gtids_goes_on_at_its_server(extra_server: Callable[..., Server]) -> None:
+    """Another server's log has other places. A reconnect and a restart ended with ``SourceChangedError``."""
+    off = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
+    source, other = (extra_server("mysql:9.7", *off) for _ in range(2))
+    source.query("CREATE DATABASE shop")
+    source.query("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    async with FaultProxy(source.port) as proxy, asyncio.timeout(SECONDS):
+        stream = stream_through(proxy, source, start=end_of_log(source), tables=["shop.t"])
+        async with stream:
+            for number in range(3):
+                proxy.balance(other.port, other.port, source.port)
+                proxy.cut_now()
+                source.query(f"INSERT INTO shop.t VALUES ({number})")
+                transaction = await anext(stream.transactions())
+                assert [change.after async for change in transaction] == [{"id": number}]
+        source.query("INSERT INTO shop.t VALUES (3)")
+        proxy.balance(other.port, other.port, source.port)
+        async with stream_through(proxy, source, start=transaction.checkpoint, tables=["shop.t"]) as stream:
+            assert await take_rows(stream, 1) == [(3,)]
+        proxy.balance(other.port)
+        with pytest.raises(SourceChangedError):
+            async with stream_through(proxy, source, start=transaction.checkpoint):
+                pass
