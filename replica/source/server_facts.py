@@ -58,10 +58,10 @@ class Source:
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
     MariaDB, and the name of a node of Galera. ``folds_names``: lower_case_table_names is 1 or 2.
-    ``explicit_timestamps`` is explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``: the source is a
-    ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster of MariaDB, and
-    other nodes may have its server_id. ``counts_alone``: it is, and GTIDs of other nodes name other transactions
-    (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
+    ``explicit_timestamps`` is explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``:
+    the source is a ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster
+    of MariaDB, and other nodes may have its server_id. ``counts_alone``: it is, and GTIDs of other nodes name other
+    transactions (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
     server from others behind its address.
     """
 

@@ -77,7 +77,8 @@ class SourceOptions:
         max_rows, max_bytes [maxRowsPerTrigger, maxBytesPerTrigger]: the approximate size of a micro-batch.
         max_spool_bytes [maxSpoolBytes]: a stream stops receiving while the spool has so many bytes that Spark has not
             committed: ``1g`` (default). The connection stays.
-        snapshot: ``only``: the rows of ``table`` as they are now, without the log (``replica.spark.table_reader``);
+        snapshot: ``only``: the rows of ``table`` as they are now, without the log (``replica.spark.table_reader``),
+            on the server of an offset's JSON in [startingOffsets], else on the one that the driver reaches first;
             ``initial``: a new stream begins with the rows of its tables, with the op ``r``, before the changes
             (``replica.spark.initial_copy``). Executors log in themselves, so the password is in [passwordEnv] or
             [passwordFile], on each machine.
@@ -234,9 +235,12 @@ _OF_THE_LOG: Final = frozenset(
 def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
     if options.table is None or not all(options.table.partition(".")):
         raise ConfigurationError("table: snapshot=only needs table=schema.name")
-    useless = sorted(_OF_THE_LOG & values.keys())
+    useless = _OF_THE_LOG & values.keys()
+    if values.get("startingOffsets", "").lstrip().startswith("{"):
+        # The place that ``read_table`` gives: rows come from the server of this log.
+        useless -= {"startingOffsets"}
     if useless:
-        raise ConfigurationError(f"snapshot: it reads no log, so leave out {', '.join(useless)}")
+        raise ConfigurationError(f"snapshot: it reads no log, so leave out {', '.join(sorted(useless))}")
 
 
 def _check_initial(options: SourceOptions) -> None:

@@ -3,10 +3,11 @@
     driver      the table's key -> ranges, for at most ``snapshotParallelism`` tasks
     executors   their ranges, chunk by chunk, straight to RecordBatches; each over one connection of its own
 
-Columns: the table's as in table mode, and ``_file`` and ``_pos``: no change behind this place of the log is
-in the row. Chunks are read at different moments. Who follows the log from a place before all of them, and lets
-changes win by the key, has the table (``replica.spark.read_table`` gives that place). Executors log in themselves, so
-the password is in an environment variable or a file of each machine, and in no plan.
+All read one server, also where several are behind its address. Columns: the table's as in table mode, and ``_file``
+and ``_pos``: no change behind this place of its log is in the row. Chunks are read at different moments. Who follows
+the log from a place before all of them, and lets changes win by the key, has the table (``replica.spark.read_table``
+gives that place). Executors log in themselves, so the password is in an environment variable or a file of each
+machine, and in no plan.
 """
 
 import asyncio
@@ -21,20 +22,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from protocol.errors import ConfigurationError, SchemaMismatchError
-from protocol.records import record
+from protocol.records import record, replace
 from protocol.rows.table import Table
 
 from ..arrow import batch_schema
 from ..config.table_filter import exact_pattern, table_filter
 from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
-from ..snapshot.range_reader import RangeChunk, read_ranges
+from ..snapshot.range_reader import RangeChunk, open_behind, read_ranges
 from ..snapshot.row_keys import KeyRange
 from ..snapshot.table_list import list_tables, read_plans
-from ..source.hosts import first_host
-from ..source.server_facts import ask
-from ..source.session import Session
 from ..spool.live_log import LiveLog
+from ..spool.offsets import Offset, parse_offset
 from .json_text import decimal_texts
 from .source_options import SourceOptions, parse_options
 from .stream_connection import connection_options
@@ -50,10 +49,11 @@ _T = TypeVar("_T")
 
 
 class TableRanges(InputPartition):
-    """What one task reads."""
+    """What one task reads, and from which server."""
 
-    def __init__(self, ranges: Sequence[KeyRange]) -> None:
+    def __init__(self, ranges: Sequence[KeyRange], server: Offset) -> None:
         self.value = tuple(ranges)
+        self.server = server
 
 
 class TableReader(DataSourceReader):
@@ -65,7 +65,8 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges of each task."""
-        return [TableRanges(ranges) for ranges in _run(_plan(parse_options(self._given), self._schema))]
+        ranges, server = _run(_plan(parse_options(self._given), self._schema))
+        return [TableRanges(some, server) for some in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some ranges."""
@@ -74,7 +75,8 @@ class TableReader(DataSourceReader):
             return
         options = parse_options(self._given)
         with asyncio.Runner() as runner:
-            chunks = read_ranges(connection_options(options), _identity(options), partition.value)
+            table = _identity(options)
+            chunks = read_ranges(connection_options(options), table, partition.value, partition.server)
             try:
                 checked: Table | None = None
                 while (chunk := runner.run(_next(chunks))) is not None:
@@ -102,8 +104,9 @@ def read_table(spark: "SparkSession", source: Mapping[str, str]) -> TableRows:
     options = parse_options(source)
     with closing(LiveLog(connection_options(options), "")) as live:
         offset = live.find("snapshot")
-    rows = spark.read.format("mysql-binlog").options(**source).load()
-    return TableRows(rows, json.dumps(offset.to_dict()))
+    text = json.dumps(offset.to_dict())
+    rows = spark.read.format("mysql-binlog").options(**source, startingOffsets=text).load()
+    return TableRows(rows, text)
 
 
 def schema_of_rows(options: SourceOptions) -> pa.Schema:
@@ -125,10 +128,15 @@ def _identity(options: SourceOptions) -> tuple[str, str]:
     return schema, name
 
 
+def _server(options: SourceOptions) -> Offset | None:
+    """The server that the rows are read from, if an offset says so: without GTIDs, so that no other one will do."""
+    offset = parse_offset("startingOffsets", options.starting.get("startingOffsets", "latest"))
+    return None if offset is None else replace(offset, gtid_set=None)
+
+
 async def _read_schema(options: SourceOptions) -> pa.Schema:
-    session = await first_host(connection_options(options), Session.open)
+    session, source = await open_behind(connection_options(options), _server(options))
     try:
-        source = await ask(session)
         table = _identity(options)
         plan = (await read_plans(session, source, [table], session.options)).get(table)
     finally:
@@ -140,11 +148,10 @@ async def _read_schema(options: SourceOptions) -> pa.Schema:
     return _schema(plan.table)
 
 
-async def _plan(options: SourceOptions, expected: pa.Schema) -> list[list[KeyRange]]:
-    session = await first_host(connection_options(options), Session.open)
+async def _plan(options: SourceOptions, expected: pa.Schema) -> tuple[list[list[KeyRange]], Offset]:
+    session, source = await open_behind(connection_options(options), _server(options))
     try:
         await prepare_session(session)
-        source = await ask(session)
         table = _identity(options)
         listed = await list_tables(session, table_filter((exact_pattern(str(options.table)),), ()))
         plan = (await read_plans(session, source, [table], session.options)).get(table)
@@ -152,7 +159,8 @@ async def _plan(options: SourceOptions, expected: pa.Schema) -> list[list[KeyRan
             raise ConfigurationError(f"table: the source has no table {options.table}")
         listed[0].check()
         _check(plan.table, expected)
-        return await split_by_key(session, plan, options.snapshot_parallelism, listed[0].estimate)
+        ranges = await split_by_key(session, plan, options.snapshot_parallelism, listed[0].estimate)
+        return ranges, Offset.at(source, "", 0, None)
     finally:
         await session.aclose()
 

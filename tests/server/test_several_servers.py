@@ -6,7 +6,9 @@ What a stream asks beside its log is asked of the server that sends the log. The
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,48 @@ async def test_ranges_are_read_where_all_changes_before_the_low_mark_are(pair: P
         else:
             with pytest.raises(ConnectionLostError, match="does not have all changes before"):
                 await open_behind(options, low)
+
+
+@pytest.mark.parametrize("with_offset", [True, False])
+async def test_rows_of_a_table_are_those_of_one_server(pair: Pair, with_offset: bool, tmp_path: Path) -> None:
+    """Spark's ``read_table`` and ``snapshot=only``: tasks had the rows of whichever server answered."""
+    pytest.importorskip("pyspark")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from replica.spark.source_options import parse_options
+    from replica.spark.table_reader import TableReader, schema_of_rows
+
+    source, lagging = pair
+    password = tmp_path / "password"
+    password.write_text(source.replica_password)
+    async with FaultProxy(source.port) as proxy, asyncio.timeout(SECONDS):
+        given = {
+            "host": source.host,
+            "port": str(proxy.port),
+            "user": source.replica_user,
+            "passwordFile": str(password),
+            "table": "shop.t",
+            "tls": "disabled",
+            "snapshot": "only",
+            "snapshotParallelism": "2",
+        }
+        if with_offset:
+            low = await find_offset(Options.build(source.dsn(), {"tls": "disabled"}), "snapshot")
+            given["startingOffsets"] = json.dumps(low.to_dict())
+            proxy.balance(lagging.port, source.port)
+        schema = await asyncio.to_thread(schema_of_rows, parse_options(given))
+        reader = TableReader(given, from_arrow_schema(schema))
+        tasks = await asyncio.to_thread(reader.partitions)
+        proxy.balance(lagging.port, lagging.port, source.port)
+        found = [
+            row
+            for task in tasks
+            for batch in await asyncio.to_thread(lambda task: list(reader.read(task)), task)
+            for row in batch.to_pylist()
+        ]
+    assert sorted((row["id"], row["c"], row["a"]) for row in found) == sorted(
+        source.query("SELECT id, c, a FROM shop.t")
+    )
 
 
 async def test_names_are_those_of_the_server_that_sends_the_log(
