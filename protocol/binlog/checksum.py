@@ -22,6 +22,9 @@ CRC32_RESIDUE = 0x2144DF1C
 
 _VERSION_OFFSET = EVENT_HEADER_SIZE + 2
 _VERSION_SIZE = 50
+_CREATED_OFFSET = _VERSION_OFFSET + _VERSION_SIZE
+# The header's time is taken after the time of creation.
+_CLOCK_STEPS = 2
 # First versions that write the algorithm into the format description (log_event.cc: checksum_version_split_*).
 _MYSQL_SINCE = (5, 6, 1)
 _MARIADB_SINCE = (5, 3, 0)
@@ -63,12 +66,17 @@ def algorithm_of(format_description: bytes) -> int | None:
     return format_description[-CHECKSUM_SIZE - 1]
 
 
-def hides_checksums(format_description: bytes) -> bool:
-    """Whether an event that announces no checksums is damaged: with CRC32 as algorithm its own checksum fits."""
-    algorithm = len(format_description) - CHECKSUM_SIZE - 1
-    with_checksums = bytearray(format_description)
-    with_checksums[algorithm] = CRC32_ALGORITHM
-    return crc32_matches(bytes(with_checksums))
+def is_damaged_description(format_description: bytes, algorithm: int | None, *, is_repeated: bool) -> bool:
+    """Whether the checksum of a FORMAT_DESCRIPTION event with this algorithm is wrong.
+
+    The event has one with checksums off, too. But a source that repeats it for a dump from a later position changes
+    it then without updating the checksum (rpl_binlog_sender.cc).
+    """
+    if algorithm == CRC32_ALGORITHM:
+        return not crc32_matches(format_description)
+    if algorithm is None or is_repeated:
+        return _hides_checksums(format_description)
+    return not (crc32_matches(format_description) or _lacks_creation_time(format_description))
 
 
 def crc32_matches(event: bytes) -> bool:
@@ -86,3 +94,30 @@ def crc32_matches(event: bytes) -> bool:
     closed = bytearray(event)
     closed[EVENT_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF
     return crc32(closed) == CRC32_RESIDUE
+
+
+def _hides_checksums(format_description: bytes) -> bool:
+    """Whether an event that announces no checksums is damaged: with CRC32 as algorithm its own checksum fits."""
+    algorithm = len(format_description) - CHECKSUM_SIZE - 1
+    with_checksums = bytearray(format_description)
+    with_checksums[algorithm] = CRC32_ALGORITHM
+    return crc32_matches(bytes(with_checksums))
+
+
+def _lacks_creation_time(format_description: bytes) -> bool:
+    """Whether the checksum is right for a time of creation, which is not there.
+
+    For a dump by GTIDs MySQL takes it out, and with binlog_checksum=NONE leaves the checksum as it was
+    (rpl_binlog_sender.cc: m_gtid_clear_fd_created_flag). Only the first file after a start of the server has the
+    time, which is that of the event's header.
+    """
+    begin, end = _CREATED_OFFSET, _CREATED_OFFSET + 4
+    if format_description[begin:end] != bytes(4):
+        return False
+    timestamp = int.from_bytes(format_description[:4], "little")
+    original = bytearray(format_description)
+    for seconds in range(-_CLOCK_STEPS, _CLOCK_STEPS + 1):
+        original[begin:end] = (timestamp + seconds & 0xFFFFFFFF).to_bytes(4, "little")
+        if crc32_matches(bytes(original)):
+            return True
+    return False

@@ -42,8 +42,7 @@ from .checksum import (
     CRC32_ALGORITHM,
     CRC32_RESIDUE,
     algorithm_of,
-    crc32_matches,
-    hides_checksums,
+    is_damaged_description,
     is_mariadb_version,
     server_version_of,
 )
@@ -348,11 +347,9 @@ class EventDecoder:
         if algorithm not in (None, 0, CRC32_ALGORITHM):
             raise DecodeError(f"the format description announces the unknown checksum algorithm {algorithm}")
         end = len(raw) if algorithm is None else len(raw) - CHECKSUM_SIZE - 1
-        # This event has a checksum even with checksums off. But a source that repeats the event for a dump from a
-        # later position changes it without updating the checksum (rpl_binlog_sender.cc).
-        has_valid_checksum = algorithm == CRC32_ALGORITHM or (algorithm is not None and header.next_position)
-        is_damaged = not crc32_matches(raw) if has_valid_checksum else hides_checksums(raw)
-        if is_damaged and self._verify_checksum:
+        if self._verify_checksum and is_damaged_description(
+            raw, algorithm, is_repeated=not header.next_position
+        ):
             raise wrong_checksum(raw)
         body = Reader(raw, EVENT_HEADER_SIZE, end)
         event = parse_format_description(header, self.file, start, body, algorithm)

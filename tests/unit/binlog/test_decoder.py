@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -127,6 +128,28 @@ class TestChecksums:
         EventDecoder().decode(in_use)
         with pytest.raises(ChecksumError):
             EventDecoder().decode(closed[:17] + b"\2" + closed[18:])
+
+    @pytest.mark.parametrize("seconds", [0, 1])
+    def test_a_source_may_take_the_time_of_creation_out(self, seconds: int) -> None:
+        """MySQL does so for a dump by GTIDs, and with binlog_checksum=NONE it leaves the checksum as it was."""
+        logged = bytearray(format_description(algorithm=0, next_position=120))
+        timestamp = 1_700_000_000
+        logged[:4] = timestamp.to_bytes(4, "little")
+        logged[71:75] = (timestamp - seconds).to_bytes(4, "little")
+        logged[-4:] = crc32(logged[:-4]).to_bytes(4, "little")
+        sent = bytes(logged[:71] + bytes(4) + logged[75:])
+        made = EventDecoder()
+        made.decode(sent)
+        assert not made.checksum_enabled
+        for bit in range(len(sent) * 8):
+            damaged = bytearray(sent)
+            damaged[bit // 8] ^= 1 << bit % 8
+            # The lowest bit of the flags: the source sets it behind the check.
+            if bit != 17 * 8:
+                made = EventDecoder()
+                made.checksum_enabled = True
+                with pytest.raises(DecodeError):
+                    made.decode(bytes(damaged))
 
     @pytest.mark.parametrize("next_position", [0, 120])
     @pytest.mark.parametrize("version", ["5.6.24-log", "9.7.4", "11.8.6-MariaDB-log"])
