@@ -77,6 +77,8 @@ class TransactionGroups(ABC, Generic[Item]):
         self._voided: Table | None = None
         # A transaction that has been read in part, or as a whole if it is left for the next group.
         self._open: Transaction | None = None
+        # When the group that is being read ends, by the event loop's clock; a call that is cancelled leaves it begun.
+        self._due: float | None = None
         # A failure behind the transactions of the last group.
         self._error: ReplicaError | StopAsyncIteration | None = None
         self._given: Checkpoint | None = None
@@ -103,7 +105,7 @@ class TransactionGroups(ABC, Generic[Item]):
             error, self._error = self._error, None
             raise error
         try:
-            async with asyncio.timeout(None) as timer:
+            async with asyncio.timeout_at(self._due) as timer:
                 await self._fill(timer)
         except TimeoutError:
             if not timer.expired():
@@ -140,6 +142,7 @@ class TransactionGroups(ABC, Generic[Item]):
         checkpoint = self._place.behind() if is_behind else self._place.before()
         group = Group(self._items, self._ddl, checkpoint, self._voided)
         self._items, self._size, self._ddl, self._voided, self._given = [], 0, (), None, checkpoint
+        self._due = None
         return group
 
     async def _fill(self, timer: asyncio.Timeout) -> None:
@@ -152,8 +155,9 @@ class TransactionGroups(ABC, Generic[Item]):
                 return
             await self._add(self._open)
             self._open = None
-            if self._is_begun and timer.when() is None and self._max_seconds is not None:
-                timer.reschedule(asyncio.get_running_loop().time() + self._max_seconds)
+            if self._is_begun and self._due is None and self._max_seconds is not None:
+                self._due = asyncio.get_running_loop().time() + self._max_seconds
+                timer.reschedule(self._due)
 
     def _is_full(self) -> bool:
         return self._is_alone or self._size >= self._most or self._place.is_awaited()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -186,6 +187,17 @@ async def test_a_cancelled_call_loses_nothing() -> None:
         with pytest.raises(StopAsyncIteration):
             await anext(batches)
         assert closing.when()
+
+
+async def test_short_calls_get_the_batch_that_is_due() -> None:
+    """Calls shorter than ``max_seconds``: each began the time anew, and the batch waited for more rows."""
+    async with opened(gtid_source(gtid_log(*LOG))) as stream:
+        batches = stream.batches(max_rows=100, max_seconds=0.3)
+        batch: ChangeBatch | None = None
+        while batch is None:
+            with contextlib.suppress(TimeoutError):
+                batch = await asyncio.wait_for(anext(batches), 0.1)
+        assert numbers(batch) == list(range(1, 13))
 
 
 @pytest.mark.parametrize(
