@@ -30,7 +30,11 @@ TextValue = str | bytes | None
 
 def message_reader(payload: bytes) -> Reader:
     """A cursor over a payload of the client/server protocol; raises ProtocolError if it is too short or too long."""
-    return Reader(payload, truncated=ProtocolError)
+    return Reader(payload, truncated=_malformed)
+
+
+def _malformed(reason: str) -> ProtocolError:
+    return ProtocolError(f"a malformed packet: {reason}")
 
 
 def _expect_header(reader: Reader, header: int, name: str) -> None:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if options.debug:
-            console.errors.write(traceback.format_exc())
+            console.lines(traceback.format_exc())
         console.note(error_text(error))
         _flush_or_close(console)
         return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE

@@ -51,6 +51,11 @@ class Console:
         self.errors.write(f"{PROGRAM}: {printable(line)}\n")
         self.errors.flush()
 
+    def lines(self, text: str) -> None:
+        """Several lines on standard error, with control characters escaped: they may be a source's."""
+        self.errors.write(_escaped_lines(text).encode("utf-8", "replace").decode("utf-8"))
+        self.errors.flush()
+
     def progress(self, total: int | None, *, is_shown: bool = True) -> "Progress":
         """A progress line on standard error, if that is a terminal. Messages erase it first."""
         self._progress = Progress(self.errors, total, is_shown and self.errors.isatty())
@@ -90,14 +95,14 @@ class _Terminal(io.RawIOBase):
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         text = self._decoder.decode(data)
-        parts = _LINE_CHARACTERS.split(text)
-        self._output.write("".join([*map(_escaped, parts)]).encode())
+        self._output.write(_escaped_lines(text).encode())
         self._output.flush()
         return len(data)
 
 
-def _escaped(text: str) -> str:
-    return text if _LINE_CHARACTERS.fullmatch(text) else printable(text)
+def _escaped_lines(text: str) -> str:
+    parts = _LINE_CHARACTERS.split(text)
+    return "".join([part if _LINE_CHARACTERS.fullmatch(part) else printable(part) for part in parts])
 
 
 class Progress:

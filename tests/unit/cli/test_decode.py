@@ -298,17 +298,19 @@ def test_arguments_that_cannot_be_read(arguments: list[str], capsys: pytest.Capt
 
 def test_tracebacks_only_with_debug(run: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise RuntimeError("two\nlines")
+        raise RuntimeError("two\nlines\x1b[31m")
 
     monkeypatch.setattr(decode_command, "_render", fail)
     code, _, errors = run(log)
     assert code == 1
     assert errors == (
-        "mysql-replica: error: RuntimeError: two lines (a defect of mysql-replica; --debug prints the traceback)\n"
+        "mysql-replica: error: RuntimeError: two lines\\x1b[31m (a defect of mysql-replica; --debug prints the traceback)\n"
     )
     code, _, errors = run(log, "--debug")
     assert code == 1
-    assert errors.startswith("Traceback (most recent call last):")
+    assert errors.startswith("Traceback (most recent call last):\n")
+    # The text may be a source's: a terminal would obey it.
+    assert "\nRuntimeError: two\nlines\\x1b[31m\n" in errors
     assert errors.endswith("--debug prints the traceback)\n")
 
 

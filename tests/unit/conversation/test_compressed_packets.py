@@ -253,6 +253,15 @@ def test_many_packets_are_uncompressed_one_at_a_time() -> None:
     assert peak < 6 * MAX_FRAME_PAYLOAD
 
 
+@pytest.mark.parametrize("bulk", [False, True])
+def test_empty_packets_add_up_to_nothing(bulk: bool) -> None:
+    """The number of each was allowed to the next frame: a million of them took quadratic time and memory."""
+    stream = stream_of("zlib")
+    stream.receive(b"".join(packet(b"", number & 0xFF) for number in range(5000)))
+    assert not (stream.read_prefixed(b"\0") or stream.read()) if bulk else stream.read() is None
+    assert len(stream._restarts) <= 1
+
+
 def test_a_window_of_more_than_a_packet_is_refused() -> None:
     zstd = sys.modules["backports.zstd" if sys.version_info < (3, 14) else "compression.zstd"]
     compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
