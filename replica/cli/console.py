@@ -42,6 +42,10 @@ class Console:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
         return self.output
 
+    def write(self, text: str) -> None:
+        """Text on standard output; a terminal gets control characters of names and statements escaped."""
+        terminal_output(self.output).write(text.encode("utf-8", "backslashreplace"))
+
     def note(self, text: str) -> None:
         """A message of one line on standard error."""
         if self._progress is not None:
@@ -128,7 +132,7 @@ class Progress:
     def show(self, text: str) -> None:
         """Show this text instead of bytes."""
         if self._is_shown:
-            self._write(text)
+            self._write(printable(text))
 
     def clear(self) -> None:
         """Erase the line."""

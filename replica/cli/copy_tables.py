@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
 
+from ..statistics.layout import printable
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, patterns
 from .command import EXIT_INTERRUPTED, Command
 from .console import Console, clock_text
@@ -102,7 +103,7 @@ def _finish(exporter: "Exporter", options: Namespace, console: Console) -> None:
         console.note(f"warning: {table} was dropped or renamed during the copy, and has no files")
     tables = rows = 0
     for table, count in exporter.finish():
-        console.output.write(f"{count:>14,}  {table}\n".encode())
+        console.write(f"{count:>14,}  {printable(table)}\n")
         tables, rows = tables + 1, rows + count
     console.output.flush()
     path = f"{options.to.rstrip('/')}/checkpoint.json"

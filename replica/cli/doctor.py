@@ -84,7 +84,7 @@ def _run(options: Namespace, console: Console) -> int:
     )
     if options.format == "json":
         document = {"can_start": can_start(findings), "findings": [finding.to_dict() for finding in findings]}
-        console.output.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
+        console.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     else:
         paint = Paint(console.output)
         for line in report(findings, paint.width()):

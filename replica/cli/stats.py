@@ -227,7 +227,7 @@ def _write_text(statistics: LogStatistics, console: Console) -> None:
 def _write_json(statistics: LogStatistics, console: Console) -> None:
     text = json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False)
     # Invalid bytes in names and statements are \udc80 to \udcff, which are escapes of the same form in JSON.
-    console.output.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    console.write(f"{text}\n")
 
 
 def _write_page(path: str, statistics: LogStatistics) -> None:

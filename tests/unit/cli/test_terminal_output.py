@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from protocol.errors import AuthenticationError
-from replica.cli import main
+from replica.cli import copy_tables, main
+from replica.cli.console import Console
 from replica.source.session import Session
 from tests.support.log_builder import LogBuilder
 from tests.support.served import options_for, serving, write_mysql_files
@@ -55,6 +60,38 @@ def test_a_terminal_gets_no_control_characters(log: Path, arguments: tuple[str, 
     if arguments in (("-f", "text"), ("-f", "sql")):
         assert EVIL.encode() in piped.stdout
         assert "é".encode() in piped.stdout
+
+
+class FakeTerminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_json_of_a_command_gets_no_control_characters_either(log: Path) -> None:
+    """JSON escapes none of those above U+007E, such as U+009B, which begins a command as ESC [ does."""
+    with on_terminal("stats", "-f", "json", str(log)) as terminal:
+        assert terminal.end() == 0
+        assert "owned" in terminal.text
+        assert not set(terminal.text.replace("\r\n", "\n")) & set("\x1b\x07\x9b\u202e\x00")
+    output = FakeTerminal()
+    Console(output, io.StringIO()).write(f"{EVIL}\udcff\n")
+    assert output.getvalue() == rb"\x1b]0;owned\x07\x9b31m\u202e\udcff" + b"\n"
+
+
+def test_a_copys_report_has_a_line_for_each_table() -> None:
+    """Names came to the terminal as they are, and with a surrogate of a damaged name the command failed."""
+    output, errors = FakeTerminal(), io.StringIO()
+    exporter = SimpleNamespace(dropped=[EVIL], finish=lambda: [(f"s.{EVIL}\n\udcff", 2)])
+    copy_tables._finish(cast("Any", exporter), Namespace(to="folder"), Console(output, errors))
+    assert output.getvalue() == rb"             2  s.\x1b]0;owned\x07\x9b31m\u202e\n\udcff" + b"\n"
+    assert not set(errors.getvalue()) & set("\x1b\x07\x9b\u202e")
+
+
+def test_a_progress_line_is_escaped() -> None:
+    errors = io.StringIO()
+    errors.isatty = lambda: True  # type: ignore[method-assign]
+    Console(io.BytesIO(), errors).progress(None).show(EVIL)
+    assert errors.getvalue() == "\r\\x1b]0;owned\\x07\\x9b31m\\u202e"
 
 
 async def test_user_names_are_one_line_of_the_servers_log(
