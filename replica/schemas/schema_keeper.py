@@ -10,7 +10,7 @@ for a lock of the source longer than a second: a semi-synchronous source may hol
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from protocol.binlog.events import TableMapEvent
@@ -68,12 +68,16 @@ _MOST_ADDED: Final = 2000
 
 
 class SchemaKeeper:
-    """Keeps one stream's schema history. ``tracker`` is its part without input and output."""
+    """Keeps one stream's schema history. ``tracker`` is its part without input and output.
 
-    def __init__(self, options: Options) -> None:
+    ``check_store`` is called before each write, and raises ``CheckpointError`` if the store is another stream's now.
+    """
+
+    def __init__(self, options: Options, check_store: Callable[[], None] = lambda: None) -> None:
         self.tracker = SchemaTracker(options)
         self._options = options
         self._store = options.schemas
+        self._check_store = check_store
         beside = options.checkpoints
         # A store that the user did not name belongs to the checkpoint, and means nothing without one.
         self._is_beside = self._store is None and isinstance(beside, FileCheckpointStore)
@@ -409,6 +413,7 @@ class SchemaKeeper:
 
     async def _write(self, lines: list[str], *, is_whole: bool) -> None:
         assert self._store is not None
+        self._check_store()
         if not is_whole and self._added + len(lines) > max(_MOST_ADDED, self._kept):
             await self._forget_purged()
             self.tracker.renew()

@@ -5,11 +5,9 @@ ahead of the reader: statements that it has seen before change nothing. It does 
 for a store to keep, whole (``to_lines``) or as they come (``change_lines``, ``head_line``).
 """
 
-import json
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
@@ -19,11 +17,10 @@ from .catalog import Catalog, Listed, Statement, TableChange, Unknown, other_tab
 from .log_places import Place, file_of, place_of
 from .shape import ColumnShape, Shape
 from .shared import Shared
+from .stored_lines import StoredLines
 
 #: What a table is at a place: its shape, a trail that is lost, or None: there is no such table.
 State = Shape | Unknown | None
-
-VERSION: Final = 1
 
 
 class Timeline:
@@ -111,12 +108,15 @@ class SchemaHistory:
         head: BinlogPosition | None = None,
         timelines: Mapping[TableName, Timeline] | None = None,
         folds_names: bool = False,
+        lines: StoredLines | None = None,
     ) -> None:
         """``catalog`` is valid at ``begin``; with ``timelines``, those of a store, it is valid at ``head``.
 
         ``folds_names``: lower_case_table_names of the source is 1 or 2, and tables have their names in small letters.
+        ``lines`` are those of the store.
         """
         self.source, self.folds_names = source, folds_names
+        self._lines = lines or StoredLines()
         self.catalog = Catalog() if catalog is None else catalog
         self._base, self._begin = place_of(begin)
         self._head = self._begin if head is None else self._place(head)
@@ -195,7 +195,7 @@ class SchemaHistory:
         """What to write behind ``to_lines()`` once ``set_at`` has set the table from this place on."""
         first, *later = self._timelines[table]
         place = self._place(position)
-        yield _table_line(table, [first, *((at, state) for at, state in later if at >= place)], {})
+        yield self._table_line(table, [first, *((at, state) for at, state in later if at >= place)], {})
         yield self.head_line()
 
     def advance(self, position: BinlogPosition) -> None:
@@ -204,7 +204,7 @@ class SchemaHistory:
 
     def head_line(self) -> str:
         """What to write behind ``to_lines()`` once ``advance`` has moved the head."""
-        return _dump({"head": str(self.head)})
+        return self._lines.next({"head": str(self.head)})
 
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
         """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
@@ -269,9 +269,8 @@ class SchemaHistory:
 
     def to_lines(self) -> Iterator[str]:
         """The whole history, a JSON text a line."""
-        yield _dump(
+        yield self._lines.first(
             {
-                "version": VERSION,
                 "source": self.source,
                 "begin": str(self.begin),
                 "head": str(self.head),
@@ -286,12 +285,14 @@ class SchemaHistory:
                 if isinstance(state, Shape) and state not in numbers:
                     new = [column for column in state.columns if column not in columns]
                     if new:
-                        yield _dump({"columns": [column.to_dict() for column in new]})
+                        yield self._lines.next({"columns": [column.to_dict() for column in new]})
                     for column in new:
                         columns[column] = len(columns)
                     numbers[state] = len(numbers)
-                    yield _dump({"shape": state.to_dict([columns[column] for column in state.columns])})
-            yield _table_line(table, timeline, numbers)
+                    shape = state.to_dict([columns[column] for column in state.columns])
+                    yield self._lines.next({"shape": shape})
+            yield self._table_line(table, timeline, numbers)
+        yield self.head_line()
 
     def change_lines(self, changes: Iterable[TableChange]) -> Iterator[str]:
         """What to write behind ``to_lines()`` once ``apply`` has returned these changes.
@@ -299,14 +300,21 @@ class SchemaHistory:
         The last line makes the others valid: whoever was killed in between has not done the statement.
         """
         for change in changes:
-            yield _table_line(change.table, [(self._head, change.after)], {})
+            yield self._table_line(change.table, [(self._head, change.after)], {})
         # All schemas would be 24 bytes each, with every statement.
         changed, schemas = self.catalog.changed_schemas, self.catalog.schemas
         said = {
             "new_schemas": {schema: schemas[schema] for schema in changed if schema in schemas},
             "gone_schemas": [schema for schema in changed if schema not in schemas],
         }
-        yield _dump({"head": str(self.head), **{name: value for name, value in said.items() if value}})
+        said = {name: value for name, value in said.items() if value}
+        yield self._lines.next({"head": str(self.head), **said})
+
+    def _table_line(
+        self, table: TableName, states: Iterable[tuple[Place, State]], numbers: Mapping[Shape, int]
+    ) -> str:
+        rows = [[*place, _state(state, numbers)] for place, state in states]
+        return self._lines.next({"table": list(table), "states": rows})
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> "SchemaHistory":
@@ -329,12 +337,13 @@ class _Loader:
         self._changes: list[tuple[TableName, list[Sequence[Any]]]] = []
 
     def load(self, lines: Iterable[str]) -> SchemaHistory:
-        rows = (_read(line, number) for number, line in enumerate(lines, 1) if line.strip())
+        stored = StoredLines()
+        rows = stored.read(lines)
         header = next(rows, None)
-        if not isinstance(header, dict) or header.get("version") != VERSION:
-            raise ConfigurationError(f"not a schema history of version {VERSION}: {str(header)[:200]}")
+        if header is None:
+            raise ConfigurationError("not a schema history: it is empty")
         begin = BinlogPosition.parse(header["begin"])
-        head, schemas = header["head"], dict(header["schemas"])
+        head, schemas, heads = header["head"], dict(header["schemas"]), 0
         for row in rows:
             if "columns" in row:
                 self._columns += map(ColumnShape.from_dict, row["columns"])
@@ -342,22 +351,22 @@ class _Loader:
                 columns = [self._columns[number] for number in row["shape"]["columns"]]
                 self._shapes.append(self._shared.shape(Shape.from_dict(row["shape"], columns)))
             elif "table" in row:
-                schema, name = row["table"]
-                known, later = _parted(row["states"], place_of(BinlogPosition.parse(head))[1])
-                self._load_states(place_of(begin)[1], TableName(schema, name), known)
-                if later:
-                    self._changes.append((TableName(schema, name), later))
+                self._load_table(TableName(*row["table"]), row["states"], begin, head)
             else:
-                head = row["head"]
+                head, heads = row["head"], heads + 1
                 if "schemas" in row:
                     # Each statement had all schemas, before there was ``new_schemas``.
                     schemas = dict(row["schemas"])
                 schemas.update(row.get("new_schemas", {}))
                 for schema in row.get("gone_schemas", ()):
                     schemas.pop(schema, None)
-                for table, states in self._changes:
-                    self._load_states(place_of(begin)[1], table, states)
+                done, self._changes = self._changes, []
+                for table, states in done:
+                    self._load_table(table, states, begin, head)
+                # What is still behind the head was left by a kill: its statement is followed once more.
                 self._changes.clear()
+        if stored.needs_end and not heads:
+            raise ConfigurationError("not a schema history: its end is missing")
         now = {table: timeline.last for table, timeline in self._timelines.items()}
         return SchemaHistory(
             str(header["source"]),
@@ -366,7 +375,16 @@ class _Loader:
             head=BinlogPosition.parse(head),
             timelines=self._timelines,
             folds_names=bool(header.get("folds_names", False)),
+            lines=stored,
         )
+
+    def _load_table(
+        self, table: TableName, states: Iterable[Sequence[Any]], begin: BinlogPosition, head: str
+    ) -> None:
+        known, later = _parted(states, place_of(BinlogPosition.parse(head))[1])
+        self._load_states(place_of(begin)[1], table, known)
+        if later:
+            self._changes.append((table, later))
 
     def _load_states(self, begin: Place, table: TableName, rows: Iterable[Sequence[Any]]) -> None:
         for number, offset, data in rows:
@@ -396,11 +414,6 @@ def _state(state: State, numbers: Mapping[Shape, int]) -> Any:
     return None if state is None else {"unknown": state.reason}
 
 
-def _table_line(table: TableName, states: Iterable[tuple[Place, State]], numbers: Mapping[Shape, int]) -> str:
-    rows = [[*place, _state(state, numbers)] for place, state in states]
-    return _dump({"table": list(table), "states": rows})
-
-
 def _parted(states: Iterable[Sequence[Any]], head: Place) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
     """The states of a table up to the head, and those behind it."""
     known: list[Sequence[Any]] = []
@@ -408,22 +421,3 @@ def _parted(states: Iterable[Sequence[Any]], head: Place) -> tuple[list[Sequence
     for state in states:
         (known if (state[0], state[1]) <= head else later).append(state)
     return known, later
-
-
-# A line is a JSON text, a space, and the text's CRC32 in hexadecimal.
-
-
-def _dump(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return f"{text} {_checksum(text)}"
-
-
-def _read(line: str, number: int) -> Any:
-    text, _, checksum = line.rstrip().rpartition(" ")
-    if checksum != _checksum(text):
-        raise ValueError(f"line {number} is damaged")
-    return json.loads(text)
-
-
-def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"

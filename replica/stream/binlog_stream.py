@@ -72,11 +72,11 @@ class BinlogStream(OneProcess, GroupedStream):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._handlers = Handlers()
-        self._schemas = SchemaKeeper(options)
         self._account = Account(options.events)
+        self._upkeep = Upkeep(options, self._account)
+        self._schemas = SchemaKeeper(options, self._upkeep.check_stores)
         self._bounds = Bounds(self._account)
         self._deliveries = Deliveries(options, self._schemas.tracker, self._account, self._bounds)
-        self._upkeep = Upkeep(options, self._account)
         self._copy = StreamCopy(options, self._account)
         # The rest of the current batch, as the delivery gave it.
         self._batch: Iterator[Event] = iter(())

@@ -64,12 +64,16 @@ class Upkeep:
         for lock in self._locks:
             lock.release()
 
+    def check_stores(self) -> None:
+        """Before each write to a store: raise ``CheckpointError`` if another stream has taken it over."""
+        for lock in self._locks:
+            lock.check()
+
     async def save(self, checkpoint: Checkpoint | None) -> None:
         """Save the checkpoint to the store if it has moved."""
         if self._keeper is None or checkpoint is None or not self._has_moved():
             return
-        for lock in self._locks:
-            lock.check()
+        self.check_stores()
         moves = self._account.moves
         await self._keeper.save(checkpoint, monotonic())
         self._saved_moves, self._saved_at = moves, time.time()

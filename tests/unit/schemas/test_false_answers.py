@@ -166,8 +166,11 @@ def test_a_number_of_hidden_columns_that_there_are_not() -> None:
 
 
 def lines_of(rows: list[object]) -> list[str]:
-    texts = [json.dumps(row) for row in rows]
-    return [f"{text} {zlib.crc32(text.encode()):08x}" for text in texts]
+    checksum, lines = 0, []
+    for text in map(json.dumps, rows):
+        checksum = zlib.crc32(text.encode(), checksum)
+        lines.append(f"{text} {checksum:08x}")
+    return lines
 
 
 def history() -> list[object]:

@@ -147,8 +147,8 @@ def test_a_statement_whose_lines_are_not_all_there_is_not_done() -> None:
         ("000001:600", "ALTER TABLE t ADD e INT FIRST"),
     )
     whole = history_of(*changes)
-    lines = list(history_of().to_lines())
     history = history_of()
+    lines = list(history.to_lines())
     for place, sql in changes:
         lines += history.change_lines(history.apply(Statement(sql, "shop", MYSQL), at(place)))
     begun = len(list(history_of().to_lines()))
@@ -172,10 +172,68 @@ def test_any_damage_of_a_line_is_seen(seed: int) -> None:
             SchemaHistory.from_lines([*GOOD[:number], damaged.decode(), *GOOD[number + 1 :]])
 
 
+def test_lines_that_are_lost_doubled_or_moved_are_seen() -> None:
+    """A doubled line of columns gave later tables the columns of others, without an error."""
+    history = history_of()
+    lines = list(history.to_lines())
+    for place, sql in CHANGES:
+        lines += history.change_lines(history.apply(Statement(sql, "shop", MYSQL), at(place)))
+    for number in range(len(lines) - 1):
+        for damaged in (
+            [*lines[:number], *lines[number + 1 :]],
+            [*lines[: number + 1], *lines[number:]],
+            [*lines[:number], lines[number + 1], lines[number], *lines[number + 2 :]],
+        ):
+            with pytest.raises(ConfigurationError, match=r"damaged|version"):
+                SchemaHistory.from_lines(damaged)
+
+
+def test_a_history_that_ends_among_its_tables() -> None:
+    for count in range(len(GOOD)):
+        with pytest.raises(ConfigurationError, match=r"is empty|its end is missing"):
+            SchemaHistory.from_lines(GOOD[:count])
+
+
+def test_lines_of_version_1() -> None:
+    """Each has a checksum of its own, and a line that is added to them has, too."""
+    lines = unchained(GOOD)[:-1]
+    history = SchemaHistory.from_lines(lines)
+    assert told(history, "000002:60") == "c"
+    history.advance(at("1000001:9"))
+    again = SchemaHistory.from_lines([*lines, history.head_line()])
+    assert again.head == at("1000001:9")
+    assert next(again.to_lines()).startswith('{"version":2,')
+
+
+def test_a_head_in_front_of_a_statement_that_was_not_done() -> None:
+    """A full disk left the first of its lines, the next run noted a place before it, and columns were swapped twice."""
+    history = history_of(("000001:100", "ALTER TABLE t ADD b INT"))
+    lines = list(history.to_lines())
+    swap = Statement("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "shop", MYSQL)
+    lines.append(next(history.change_lines(history.apply(swap, at("000001:200")))))
+    again = SchemaHistory.from_lines(lines)
+    again.advance(at("000001:150"))
+    later = SchemaHistory.from_lines([*lines, again.head_line()])
+    later.apply(swap, at("000001:200"))
+    assert told(later, "000001:199") == "a b"
+    assert told(later, "000001:200") == "b a"
+
+
+def test_a_later_version() -> None:
+    with pytest.raises(ConfigurationError, match="version 3, written by a later mysql-replica"):
+        SchemaHistory.from_lines([line('{"version": 3}')])
+
+
 def test_the_case_of_names_is_kept() -> None:
     history = SchemaHistory("uuid", at("000001:4"), folds_names=True)
     assert SchemaHistory.from_lines(history.to_lines()).folds_names
     assert not SchemaHistory.from_lines(history_of().to_lines()).folds_names
+
+
+def unchained(lines: list[str]) -> list[str]:
+    """The lines as version 1 had them."""
+    texts = [text.rpartition(" ")[0] for text in lines]
+    return [line(text.replace('{"version":2,', '{"version":1,')) for text in texts]
 
 
 def line(text: str) -> str:
@@ -188,6 +246,8 @@ def of_base_name(text: str) -> str:
 
 
 GOOD = list(history_of(*CHANGES).to_lines())
+# Lines that do not depend on each other: what is wrong with one is told, and not that it is another.
+OLD = unchained(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -196,17 +256,19 @@ GOOD = list(history_of(*CHANGES).to_lines())
         [],
         [line("{")],
         [line("[]")],
+        [line('{"version": 0}')],
+        [line('{"version": "2"}')],
         [line('{"version": 2}')],
         [line('{"version": 1}')],
-        [GOOD[0], line('{"table": ["a", "b"], "states": [[1, 4, 77]]}')],
-        [GOOD[0], line('{"table": ["a", "b"], "states": [[1, 4, 5.5]]}')],
-        [GOOD[0], line('{"table": ["a"], "states": [[1, 4, null]]}')],
-        [GOOD[0], line('{"columns": [{"nonsense": 1}]}')],
-        [GOOD[0], line('{"shape": {"columns": [0]}}')],
-        [GOOD[0], line('{"shape": {"columns": [], "keys": 5}}')],
-        [GOOD[0], line('{"nonsense": 1}')],
-        [of_base_name(GOOD[0]), *GOOD[1:]],
-        ["not a line", *GOOD[1:]],
+        [OLD[0], line('{"table": ["a", "b"], "states": [[1, 4, 77]]}')],
+        [OLD[0], line('{"table": ["a", "b"], "states": [[1, 4, 5.5]]}')],
+        [OLD[0], line('{"table": ["a"], "states": [[1, 4, null]]}')],
+        [OLD[0], line('{"columns": [{"nonsense": 1}]}')],
+        [OLD[0], line('{"shape": {"columns": [0]}}')],
+        [OLD[0], line('{"shape": {"columns": [], "keys": 5}}')],
+        [OLD[0], line('{"nonsense": 1}')],
+        [of_base_name(OLD[0]), *OLD[1:]],
+        ["not a line", *OLD[1:]],
     ],
 )
 def test_what_is_no_history(lines: list[str]) -> None:
