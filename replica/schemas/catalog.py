@@ -52,7 +52,8 @@ class Statement:
 
     ``schema`` is the default schema. ``server_charset`` is the name of collation_server's character set, None where
     it is not known: schemas without a character set of their own get it. ``error_code`` is not 0 for a statement that
-    failed on the source with an effect.
+    failed on the source with an effect. ``uses_temporary``: it may be about a temporary table, as only sessions with
+    another binlog_format than ROW log them. ``doubt`` is why its text is not known for sure, or empty.
     """
 
     sql: str
@@ -60,6 +61,8 @@ class Statement:
     dialect: Dialect = field(default_factory=Dialect)
     server_charset: str | None = None
     error_code: int = 0
+    uses_temporary: bool = False
+    doubt: str = ""
 
 
 @record(slots=True, frozen=True)
@@ -219,7 +222,9 @@ class Catalog:
         if read is None:
             return []
         step = _Step(self, statement)
-        if statement.error_code:
+        if statement.doubt:
+            step.lose(tables_of(read), statement.doubt)
+        elif statement.error_code:
             step.fail(read)
         else:
             _APPLY[type(read)](step, read)
@@ -270,8 +275,12 @@ class _Step:
         elif isinstance(read, ddl.DropTables) and self._statement.error_code == NO_SUCH_TABLE:
             self.drop_tables(read)
         else:
-            for table in tables_of(read):
-                self._set(table, self._unknown(f"failed with error {self._statement.error_code}"))
+            self.lose(tables_of(read), f"failed with error {self._statement.error_code}")
+
+    def lose(self, tables: Iterable[TableName], reason: str) -> None:
+        """Nothing is known of these tables behind the statement."""
+        for table in tables:
+            self._set(table, self._unknown(reason))
 
     # Tables.
 
@@ -284,6 +293,8 @@ class _Step:
             shape = self._made(lambda: created_shape(read, charset, self._dialect))
         else:
             shape = self._like(read.like)
+            if self._statement.uses_temporary:
+                shape = self._unknown(f"{read.like} may be a temporary table")
         if is_there and shape != self._get(read.table):
             # It was a table, which stays as it is; or a temporary one, and this makes a table.
             shape = self._unknown("a temporary table may have been renamed to it before")
@@ -309,10 +320,21 @@ class _Step:
         for table in read.tables:
             self._set(table, None)
 
+    def drop_views(self, read: ddl.DropViews) -> None:
+        """MySQL logs CREATE TABLE IF NOT EXISTS where there is a view of the name, too."""
+        for table in () if self._dialect.is_mariadb else read.views:
+            if isinstance(self._get(table), Shape):
+                known = self._unknown("it may have been a view") if read.is_conditional else None
+                self._set(table, known)
+
     def truncate(self, read: ddl.TruncateTable) -> None:
         """Rows alone."""
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
+        if self._statement.uses_temporary:
+            there = [table for table in tables_of(read) if self._get(table) is not None]
+            self.lose(there, "temporary tables may have been renamed")
+            return
         for old, new in read.pairs:
             self._rename(old, new)
 
@@ -332,6 +354,10 @@ class _Step:
 
     def alter_table(self, read: ddl.AlterTable) -> None:
         shape = self._get(read.table)
+        if self._statement.uses_temporary:
+            there = [table for table in tables_of(read) if self._get(table) is not None]
+            self.lose(there, f"{read.table} may be a temporary table")
+            return
         if shape is None:
             self._set(read.table, self._unknown("its columns before are not known"))
         elif isinstance(shape, Shape) and not all(map(keeps_table, read.clauses)):
@@ -398,9 +424,9 @@ def keeps_table(clause: ddl.AlterClause) -> bool:
 
 
 def short_text(sql: str) -> str:
-    """The beginning of a statement, in one line."""
+    """The beginning of a statement, in one line; bytes that are no text are escaped, so that it can be printed."""
     # A statement may name many tables, each of which is told why its columns are not known.
-    text = " ".join(sql[:_MOST_READ].split())
+    text = " ".join(sql[:_MOST_READ].split()).encode(errors="backslashreplace").decode()
     return text if len(text) <= _MOST_TEXT and len(sql) <= _MOST_READ else f"{text[:_MOST_TEXT]}..."
 
 
@@ -411,7 +437,14 @@ def tables_of(read: ddl.DdlStatement) -> tuple[TableName, ...]:
             return read.tables
         case ddl.RenameTables():
             return tuple(table for pair in read.pairs for table in pair)
-        case ddl.CreateTable() | ddl.CreateSequence() | ddl.AlterTable():
+        case ddl.AlterTable():
+            others = (
+                clause.table
+                for clause in read.clauses
+                if isinstance(clause, ddl.RenameTo | ddl.ChangePartitions) and clause.table is not None
+            )
+            return (read.table, *others)
+        case ddl.CreateTable() | ddl.CreateSequence():
             return (read.table,)
         case _:
             return ()
@@ -422,6 +455,7 @@ _APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(
         ddl.CreateTable: _Step.create_table,
         ddl.CreateSequence: _Step.create_sequence,
         ddl.DropTables: _Step.drop_tables,
+        ddl.DropViews: _Step.drop_views,
         ddl.TruncateTable: _Step.truncate,
         ddl.RenameTables: _Step.rename_tables,
         ddl.AlterTable: _Step.alter_table,

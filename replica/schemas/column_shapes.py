@@ -4,7 +4,6 @@ The rules are measured on MySQL 5.6 and 9.7 and MariaDB 10.11 and 11.8. What is 
 ``UnknownShapeError``.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from protocol.charset import Decode, charset_by_name
@@ -101,7 +100,7 @@ def _typed(clause: ColumnClause, context: CharsetContext, dialect: Dialect) -> C
         return ColumnShape(name, "vector", (_one(numbers, _DEFAULT_DIMENSIONS),))
     if kind.name in LABEL_TYPES:
         charset = context.of(kind.charset)
-        labels = _labels(kind.labels, charset)
+        labels = tuple(_label(label, charset, dialect) for label in kind.labels)
         if context.converted is not None and (charset in NOT_ASCII or not all(map(str.isascii, labels))):
             raise UnknownShapeError(f"labels of {name} in a statement that converts to {charset}")
         return ColumnShape(name, kind.name, charset=charset, labels=labels)
@@ -169,18 +168,19 @@ def sized_type(size: int, kind: str) -> str:
     return next((prefix + kind for prefix, most in _SIZES if size <= most), f"long{kind}")
 
 
-def _labels(labels: Sequence[str | bytes], charset: str) -> tuple[str, ...]:
-    return tuple(_label(label, charset) for label in labels)
-
-
-def _label(label: str | bytes, charset: str) -> str:
+def _label(label: str | bytes, charset: str, dialect: Dialect) -> str:
     if isinstance(label, bytes):
         text = _decoded(label, charset)
-    elif stores(charset, label):
+    elif stores(charset, label) and all(_passes(label, each) for each in dialect.literal_charsets):
         text = label
     else:
-        raise UnknownShapeError(f"label {label!r}, which {charset} may not have")
+        raise UnknownShapeError(f"label {label!r}, which {charset} may not have, or the session")
     return text if charset == "binary" else text.rstrip(" ")
+
+
+def _passes(label: str, charset: str) -> bool:
+    """Whether a text is the same behind a conversion to a character set of the session."""
+    return label.isascii() if charset == "binary" else stores(charset, label)
 
 
 def _decoded(label: bytes, charset: str) -> str:

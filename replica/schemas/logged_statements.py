@@ -5,10 +5,11 @@ from typing import Final
 from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import StatusValue, is_unfinished_alter, parse_status_variables
 from protocol.charset import charset_of_collation
-from protocol.constants import STATEMENT_FRAME
+from protocol.constants import STATEMENT_FRAME, EventFlag
 from protocol.errors import DecodeError
-from protocol.records import record
+from protocol.records import record, replace
 
+from ..sql.client_text import client_text
 from ..sql.ddl_reader import may_change_shapes
 from ..sql.dialect import Dialect
 from .catalog import Statement
@@ -39,15 +40,24 @@ def statement_of(event: QueryEvent, traits: LogTraits) -> Statement:
         status = parse_status_variables(event.status_variables)
     except DecodeError:
         status = {}
+    sql_mode = _number(status.get("SQL_MODE")) or 0
     dialect = Dialect(
         traits.is_mariadb,
         traits.version,
-        _number(status.get("SQL_MODE")) or 0,
+        sql_mode,
         traits.folds_names,
         _explicit_timestamps(status, traits),
     )
-    charset = _server_charset(status, traits)
-    return Statement(event.sql, event.schema, dialect, charset, event.error_code)
+    text = client_text(event.sql, status.get("CHARSET"), dialect)
+    return Statement(
+        text.sql,
+        event.schema,
+        replace(dialect, literal_charsets=text.literal_charsets, wide_spaces=text.wide_spaces),
+        _server_charset(status, traits),
+        event.error_code,
+        bool(event.header.flags & EventFlag.THREAD_SPECIFIC),
+        text.doubt,
+    )
 
 
 def shape_statement(event: QueryEvent, traits: LogTraits) -> Statement | None:

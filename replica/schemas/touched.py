@@ -1,6 +1,6 @@
 """Which tables a statement is about, by name: whatever it does to them, and whether they exist or not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ from protocol.records import field, record
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
-from .catalog import Statement
+from .catalog import Statement, tables_of
 
 _Place = TypeVar("_Place")
 
@@ -60,9 +60,10 @@ def touched_by(statements: Iterable[Statement]) -> Touched:
     schemas: set[str] = set()
     for statement in statements:
         read = read_statement(statement.sql, statement.schema, statement.dialect)
-        if isinstance(read, ddl.DropSchema | ddl.CreateSchema):
+        if isinstance(read, ddl.DropSchema | ddl.CreateSchema | ddl.AlterSchema):
             schemas.add(read.schema)
-        tables.update(_tables(read))
+        if read is not None:
+            tables.update(tables_of(read))
     return Touched(frozenset(tables), frozenset(schemas))
 
 
@@ -80,19 +81,3 @@ def last_touches(
         if touches:
             found[table] = max(touches, key=itemgetter(0))[1]
     return found
-
-
-def _tables(read: object) -> Iterator[TableName]:
-    match read:
-        case ddl.CreateTable() | ddl.CreateSequence():
-            yield read.table
-        case ddl.DropTables() | ddl.Unread():
-            yield from read.tables
-        case ddl.RenameTables():
-            for pair in read.pairs:
-                yield from pair
-        case ddl.AlterTable():
-            yield read.table
-            for clause in read.clauses:
-                if isinstance(clause, ddl.RenameTo | ddl.ChangePartitions) and clause.table is not None:
-                    yield clause.table

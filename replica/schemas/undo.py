@@ -43,7 +43,11 @@ def undo(
     if read is None:
         return {}
     step = _Undo(catalog, statement, named)
-    if not statement.error_code:
+    if statement.doubt:
+        step.lose(tables_of(read), statement.doubt)
+    elif statement.uses_temporary and isinstance(read, ddl.AlterTable | ddl.RenameTables):
+        step.lose([table for table in tables_of(read) if catalog.get(table) is not None], "temporary tables")
+    elif not statement.error_code:
         _UNDO[type(read)](step, read)
     elif isinstance(read, ddl.DropTables) and statement.error_code == NO_SUCH_TABLE:
         step.drop_tables(read)
@@ -85,6 +89,12 @@ class _Undo:
 
     def drop_tables(self, read: ddl.DropTables) -> None:
         self.lose(read.tables, "its columns are not known")
+
+    def drop_views(self, read: ddl.DropViews) -> None:
+        """Tables of the names, as IF EXISTS leaves them alone, are what they are behind it."""
+        for table in read.views:
+            if self._catalog.get(table) is not None:
+                self._set(table, self._catalog.get(table))
 
     def truncate(self, read: ddl.TruncateTable) -> None:
         """Rows alone."""
@@ -149,6 +159,7 @@ _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(
         ddl.CreateTable: _Undo.create,
         ddl.CreateSequence: _Undo.create,
         ddl.DropTables: _Undo.drop_tables,
+        ddl.DropViews: _Undo.drop_views,
         ddl.TruncateTable: _Undo.truncate,
         ddl.RenameTables: _Undo.rename_tables,
         ddl.AlterTable: _Undo.alter_table,

@@ -22,6 +22,7 @@ from .ddl_statements import (
     DropKey,
     DropSchema,
     DropTables,
+    DropViews,
     KeyClause,
     KeyKind,
     RenameTables,
@@ -36,6 +37,10 @@ from .words import END
 
 _KEY_KINDS: Final[Mapping[str, KeyKind]] = MappingProxyType(
     {"UNIQUE": "unique", "FULLTEXT": "fulltext", "SPATIAL": "spatial", "VECTOR": "vector"}
+)
+# Variables that the meaning of a statement's text depends on.
+_READING_SETTINGS: Final = frozenset(
+    {"SQL_MODE", "CHARACTER_SET_CLIENT", "CHARACTER_SET_CONNECTION", "COLLATION_CONNECTION", "OLD_MODE"}
 )
 
 
@@ -64,10 +69,23 @@ def may_change_shapes(sql: str, dialect: Dialect) -> bool:
 def _verb(reader: TokenReader) -> str:
     """The first word of a statement, behind the settings that MariaDB may have for this statement alone."""
     if reader.skip("SET", "STATEMENT"):
-        while not reader.skip("FOR"):
-            if reader.next() is END:
-                return ""
+        _sets_how_to_read(reader)
     return reader.next().upper
+
+
+def _sets_how_to_read(reader: TokenReader) -> bool:
+    """MariaDB: settings for this statement alone; whether it was read with others, which are not logged."""
+    found = False
+    while not reader.skip("FOR"):
+        if reader.comes("("):
+            reader.brackets()
+            continue
+        token = reader.next()
+        if token is END:
+            return False
+        name = token.value.upper().rpartition(".")[2]
+        found = found or name in _READING_SETTINGS
+    return found
 
 
 class _Statement:
@@ -78,8 +96,13 @@ class _Statement:
         self.tables: list[TableName] = []
 
     def read(self) -> DdlStatement | None:
-        read = _STATEMENTS.get(_verb(self.reader))
-        return None if read is None else read(self)
+        reader = self.reader
+        is_set = reader.skip("SET", "STATEMENT") and _sets_how_to_read(reader)
+        make = _STATEMENTS.get(reader.next().upper)
+        read = None if make is None else make(self)
+        if is_set and read is not None:
+            raise reader.unreadable("the statement's own settings are not those that it was read with")
+        return read
 
     def table(self) -> TableName:
         """The next table's name, which is noted."""
@@ -204,16 +227,13 @@ class _Statement:
         reader = self.reader
         if reader.one_of("TABLE", "TABLES", "SEQUENCE"):
             reader.skip("IF", "EXISTS")
-            self.table()
-            while reader.skip(","):
-                self.table()
-            skip_wait(reader)
-            reader.one_of("RESTRICT", "CASCADE")
-            self.finish()
-            return DropTables(tuple(self.tables))
+            return DropTables(tuple(self._tables()))
         if reader.one_of("DATABASE", "SCHEMA"):
             reader.skip("IF", "EXISTS")
             return DropSchema(reader.schema_name())
+        if reader.skip("VIEW"):
+            is_conditional = reader.skip("IF", "EXISTS")
+            return DropViews(tuple(self._tables()), is_conditional)
         reader.one_of("ONLINE", "OFFLINE")
         if not reader.skip("INDEX"):
             return None
@@ -224,6 +244,17 @@ class _Statement:
         skip_wait(reader)
         self._index_options()
         return AlterTable(table, (DropKey(name, is_conditional),))
+
+    def _tables(self) -> list[TableName]:
+        """The names of DROP, up to the end."""
+        reader = self.reader
+        self.table()
+        while reader.skip(","):
+            self.table()
+        skip_wait(reader)
+        reader.one_of("RESTRICT", "CASCADE")
+        self.finish()
+        return self.tables
 
     # ALTER, RENAME and the rest.
 

@@ -322,6 +322,14 @@ class DropTables:
 
 
 @record(slots=True, frozen=True)
+class DropViews:
+    """DROP VIEW; ``is_conditional``: IF EXISTS, which leaves a table of the name alone."""
+
+    views: tuple[TableName, ...]
+    is_conditional: bool = False
+
+
+@record(slots=True, frozen=True)
 class TruncateTable:
     """TRUNCATE, and the DELETE by which MySQL logs that a MEMORY table is empty."""
 
@@ -381,6 +389,7 @@ DdlStatement = (
     CreateTable
     | CreateSequence
     | DropTables
+    | DropViews
     | TruncateTable
     | RenameTables
     | AlterTable

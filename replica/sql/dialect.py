@@ -8,6 +8,7 @@ from protocol.records import record
 REAL_AS_FLOAT: Final = 1 << 0
 ANSI_QUOTES: Final = 1 << 2
 ORACLE: Final = 1 << 9
+MSSQL: Final = 1 << 10
 MAXDB: Final = 1 << 12
 NO_BACKSLASH_ESCAPES: Final = 1 << 20
 
@@ -18,7 +19,9 @@ class Dialect:
 
     ``version`` is the numeric part of VERSION(): ``(10, 11, 6)``. ``sql_mode`` is the event's bits. ``folds_names``:
     the server has lower_case_table_names 1 or 2. ``explicit_timestamps`` is explicit_defaults_for_timestamp, None
-    where it is not known.
+    where it is not known. ``literal_charsets`` are the character sets that text in quotes goes through on its way to
+    a column: character_set_client and that of collation_connection. ``wide_spaces``: in character_set_client the
+    no-break space is white space.
     """
 
     is_mariadb: bool = False
@@ -26,6 +29,8 @@ class Dialect:
     sql_mode: int = 0
     folds_names: bool = False
     explicit_timestamps: bool | None = True
+    literal_charsets: tuple[str, ...] = ()
+    wide_spaces: bool = False
 
     def has(self, mode: int) -> bool:
         """Whether sql_mode has one of these bits."""

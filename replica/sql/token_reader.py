@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from .dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Dialect
+from protocol.wire import is_characters
+
+from .dialect import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, Dialect
 from .words import END, Token, tokens
 
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
@@ -38,6 +40,8 @@ class TokenReader:
             ansi_quotes=dialect.has(ANSI_QUOTES),
             backslash_escapes=not dialect.has(NO_BACKSLASH_ESCAPES),
             mariadb_comments=dialect.is_mariadb,
+            wide_spaces=dialect.wide_spaces,
+            brackets=dialect.is_mariadb and dialect.has(MSSQL),
         )
         self._tokens: list[Token] = []
         self._place = 0
@@ -50,7 +54,7 @@ class TokenReader:
             if token is END:
                 return END
             if token.kind == "unclosed":
-                raise UnreadableError(f"a quote that is never closed at {token.text[:40]!r}")
+                raise UnreadableError(f"a quote or comment that is not closed at {token.text[:40]!r}")
             self._tokens.append(token)
         return self._tokens[wanted]
 
@@ -113,26 +117,33 @@ class TokenReader:
         MySQL has a question mark for each character beyond U+FFFF of it; MariaDB refuses such names.
         """
         token = self.next()
-        if token.kind in ("name", "word", "number"):
+        if token.kind in ("name", "word", "number") and is_characters(token.value):
             return token.value if token.value.isascii() else _BEYOND.sub("?", token.value)
         self._place -= token is not END
         raise self.unreadable("no name")
 
+    def _name_behind_dot(self) -> str:
+        """An identifier behind a dot, where 0x61 and 0b01 are no numbers."""
+        token = self.peek()
+        if token.kind in ("hex", "bits") and token.text.isalnum():
+            self._place += 1
+            return token.text
+        return self.name()
+
     def column_name(self) -> str:
         """A column's name; a table and a schema may stand before it."""
-        self.skip(".")
-        name = self.name()
+        name = self._name_behind_dot() if self.skip(".") else self.name()
         while self.skip("."):
-            name = self.name()
+            name = self._name_behind_dot()
         return name
 
     def table_name(self) -> TableName:
         """A table's name, with its schema."""
         if self.skip("."):
-            return TableName(self._folded(self.schema), self._folded(self.name()))
+            return TableName(self._folded(self.schema), self._folded(self._name_behind_dot()))
         name = self.name()
         if self.skip("."):
-            return TableName(self._folded(name), self._folded(self.name()))
+            return TableName(self._folded(name), self._folded(self._name_behind_dot()))
         return TableName(self._folded(self.schema), self._folded(name))
 
     def schema_name(self) -> str:

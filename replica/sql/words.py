@@ -20,31 +20,38 @@ from protocol.wire import utf8_text
 #: ``name``: an identifier in quotes. ``text``: a string. ``hex``, ``bits``: literals such as X'61' and b'01'.
 #: ``variable``: @name. ``system``: @@name. ``number``: digits, maybe with a fraction. ``word``: a keyword or an
 #: identifier without quotes. ``mark``: ``:=`` or one character. ``unclosed``: a quote that is never closed, and the
-#: rest of the statement. ``end``: after the last token.
+#: rest of the statement; or the end of a comment that is not open. ``end``: after the last token.
 TokenKind = Literal[
     "name", "text", "hex", "bits", "variable", "system", "number", "word", "mark", "unclosed", "end"
 ]
 
 _SPACE: Final = r"[\ \t\n\v\f\r]"
-# Servers treat all characters beyond ASCII as letters, the no-break space included.
+# Servers treat all characters beyond ASCII as letters; the no-break space is a space in some character sets.
 _LETTER: Final = r"[0-9A-Za-z_$\x80-\U0010ffff]"
+_SPACE_AND_WIDE: Final = r"[\ \t\n\v\f\r\xa0]"
+_LETTER_NOT_WIDE: Final = r"[0-9A-Za-z_$\x80-\x9f\xa1-\U0010ffff]"
+# Behind two hyphens servers take any control character for a space.
+_CONTROL: Final = r"[\x00-\x1f\x7f]"
 _BACKTICKS: Final = "`(?:[^`]|``)*+`"
+_BRACKETS: Final = r"\[(?:[^\]]|\]\])*+\]"
 _DIGITS: Final = "(?:0x[0-9A-Fa-f]+|0b[01]+)"
 # Index 1 if a backslash is an escape character, else 0.
 _APOSTROPHES: Final = (r"'(?:[^']|'')*+'", r"'(?:[^'\\]|\\.|'')*+'")
 _QUOTES: Final = (r'"(?:[^"]|"")*+"', r'"(?:[^"\\]|\\.|"")*+"')
 _PATTERN: Final = rf"""
-    (?P<space>{_SPACE}+ | /\*(?!{{opening}}).*?(?:\*/|\Z) | --(?={_SPACE}|\Z)[^\n]* | \#[^\n]*
-            | /\*{{opening}}[0-9]* | \*/)
-  | (?P<word>(?![0-9]|[xXbBnN]'){_LETTER}+ | (?!{_DIGITS}(?!{_LETTER}))[0-9]++{_LETTER}+)
+    (?P<space>{{space}}+ | /\*(?!{{opening}}).*?(?:\*/|\Z) | --(?={_CONTROL}|{{space}}|\Z)[^\n]* | \#[^\n]*
+)
+  | (?P<open>/\*{{opening}}[0-9]*)
+  | (?P<close>\*/)
+  | (?P<word>(?![0-9]|[xXbBnN]'){{letter}}+ | (?!{_DIGITS}(?!{{letter}}))[0-9]++{{letter}}+)
   | (?P<name>{{names}})
-  | (?P<hex>[xX]'[0-9A-Fa-f]*' | 0x[0-9A-Fa-f]+(?!{_LETTER}))
-  | (?P<bits>[bB]'[01]*' | 0b[01]+(?!{_LETTER}))
+  | (?P<hex>[xX]'[0-9A-Fa-f]*' | 0x[0-9A-Fa-f]+(?!{{letter}}))
+  | (?P<bits>[bB]'[01]*' | 0b[01]+(?!{{letter}}))
   | (?P<text>[nN]?(?:{{texts}}))
   | (?P<unclosed>[`'"].*)
-  | (?P<system>@@(?:\w+{_SPACE}*\.{_SPACE}*)?(?:{_LETTER}+|{_BACKTICKS}))
-  | (?P<variable>@(?:(?:{_LETTER}|\.)+|{{names}}|{{texts}}))
-  | (?P<number>[0-9]+(?:\.[0-9]+)?(?!{_LETTER}))
+  | (?P<system>@@(?:\w+{{space}}*\.{{space}}*)?(?:{{letter}}+|{_BACKTICKS}))
+  | (?P<variable>@(?:(?:{{letter}}|\.)+|{{names}}|{{texts}}))
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?!{{letter}}))
   | (?P<mark>:=|.)
 """
 # After a backslash any other character stands for itself. Before the wildcards of LIKE the backslash stays.
@@ -77,16 +84,32 @@ END: Final = Token("end", "", "", 0, 0)
 
 
 def tokens(
-    sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True, mariadb_comments: bool = True
+    sql: str,
+    *,
+    ansi_quotes: bool = False,
+    backslash_escapes: bool = True,
+    mariadb_comments: bool = True,
+    wide_spaces: bool = False,
+    brackets: bool = False,
 ) -> Iterator[Token]:
     """The tokens of a statement, read lazily.
 
     ``ansi_quotes``: sql_mode has ANSI_QUOTES, so double quotes enclose names. ``backslash_escapes``: sql_mode does
-    not have NO_BACKSLASH_ESCAPES. ``mariadb_comments``: read the contents of ``/*M! ... */``.
+    not have NO_BACKSLASH_ESCAPES. ``mariadb_comments``: read the contents of ``/*M! ... */``. ``wide_spaces``: the
+    no-break space is white space. ``brackets``: square brackets enclose names, as in MariaDB's sql_mode MSSQL.
     """
-    for found in _pattern(ansi_quotes, backslash_escapes, mariadb_comments).finditer(sql):
+    pattern = _pattern(ansi_quotes, backslash_escapes, mariadb_comments, wide_spaces, brackets)
+    depth = 0
+    for found in pattern.finditer(sql):
         kind, text = found.lastgroup, found[0]
-        if kind != "space":
+        if kind == "open":
+            depth += 1
+        elif kind == "close" and depth:
+            depth -= 1
+        elif kind == "close":
+            # The end of a comment that had another one inside: what was passed over is not all of it.
+            yield Token("unclosed", text, text, found.start(), found.end())
+        elif kind != "space":
             yield Token(kind, text, _value(kind, text, backslash_escapes), found.start(), found.end())  # type: ignore[arg-type]
 
 
@@ -96,19 +119,29 @@ def upper_words(sql: str, *, ansi_quotes: bool = False, backslash_escapes: bool 
         kind = found.lastgroup
         if kind == "word":
             yield found[0].upper()
-        elif kind != "space":
+        elif kind not in ("space", "open", "close"):
             yield found[0] if kind in ("mark", "number") else ""
 
 
 @cache
-def _pattern(ansi_quotes: bool, backslash_escapes: bool, mariadb_comments: bool) -> re.Pattern[str]:
+def _pattern(
+    ansi_quotes: bool,
+    backslash_escapes: bool,
+    mariadb_comments: bool,
+    wide_spaces: bool = False,
+    brackets: bool = False,
+) -> re.Pattern[str]:
     names, texts = [_BACKTICKS], [_APOSTROPHES[backslash_escapes]]
+    if brackets:
+        names.append(_BRACKETS)
     if ansi_quotes:
         names.append(_QUOTES[False])
     else:
         texts.append(_QUOTES[backslash_escapes])
     opening = "M?!" if mariadb_comments else "!"
-    pattern = _PATTERN.format(names="|".join(names), texts="|".join(texts), opening=opening)
+    space, letter = (_SPACE_AND_WIDE, _LETTER_NOT_WIDE) if wide_spaces else (_SPACE, _LETTER)
+    parts = {"names": "|".join(names), "texts": "|".join(texts), "space": space, "letter": letter}
+    pattern = _PATTERN.format(opening=opening, **parts)
     return re.compile(pattern, re.DOTALL | re.VERBOSE)
 
 
@@ -131,9 +164,11 @@ def _value(kind: str | None, text: str, backslash_escapes: bool) -> str:
 
 def _unquoted(text: str, backslash_escapes: bool) -> str:
     quote = text[0]
-    if quote not in "`'\"":
+    if quote not in "`'\"[":
         return text
     text = text[1:-1]
+    if quote == "[":
+        return text.replace("]]", "]")
     if not backslash_escapes or "\\" not in text:
         return text.replace(quote * 2, quote)
     return re.sub(

@@ -63,7 +63,7 @@ class DdlRun:
         self.server = server
         self.schemas = list(schemas)
         self.snapshots: list[Snapshot] = []
-        self.errors: list[tuple[str, str]] = []
+        self.errors: list[tuple[str | bytes, str]] = []
         self._connection: pymysql.Connection[Any] = server.connect(
             init_command=f"SET sql_mode = '{sql_mode}', SESSION lock_wait_timeout = 10"
         )
@@ -88,8 +88,8 @@ class DdlRun:
             rows = cursor.fetchall()
         return [tuple(None if value is None else _text(value) for value in row) for row in rows]
 
-    def run(self, sql: str) -> bool:
-        """Run a statement; False if the server refuses it, which the log then does not have."""
+    def run(self, sql: str | bytes) -> bool:
+        """Run a statement; False if the server refuses it, which the log then does not have. Bytes are sent as is."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql)
@@ -98,11 +98,11 @@ class DdlRun:
             return False
         return True
 
-    def step(self, sql: str) -> bool:
+    def step(self, sql: str | bytes) -> bool:
         """Run a statement and look at the tables."""
         is_done = self.run(sql)
         if is_done:
-            self.snapshot(sql)
+            self.snapshot(sql if isinstance(sql, str) else repr(sql))
         return is_done
 
     def snapshot(self, sql: str) -> None:

@@ -203,7 +203,7 @@ def test_the_default_of_two_clauses(clauses: str, mysql: str, mariadb: str) -> N
         (ABC, "ADD d INT MASKED", "unknown attribute MASKED of column d"),
         (ABC, "FROBNICATE a", "unknown clause at 'FROBNICATE'"),
         (ABC, "ADD d INT; DROP TABLE u", "unknown clause at"),
-        (ABC, "ADD d CHAR COMMENT 'x", "never closed"),
+        (ABC, "ADD d CHAR COMMENT 'x", "that is not closed"),
         ("CREATE TABLE t (e ENUM('ä'))", "CONVERT TO CHARACTER SET latin1", "labels of e converted"),
         ("CREATE TABLE t (e ENUM('a'))", "CONVERT TO CHARACTER SET ucs2", "labels of e converted"),
     ],

@@ -67,7 +67,7 @@ def tables(catalog: Catalog) -> dict[str, str]:
         (["CREATE DATABASE x", "CREATE TABLE x.u (b INT)", "DROP DATABASE shop"], {"x.u": "b"}),
         (["CREATE OR REPLACE DATABASE shop"], {}),
         (
-            ["CREATE VIEW v AS SELECT * FROM t", "DROP VIEW t", "GRANT SELECT ON t TO u", "SET @a = 1"],
+            ["CREATE VIEW v AS SELECT * FROM t", "DROP VIEW v", "GRANT SELECT ON t TO u", "SET @a = 1"],
             {"shop.t": "a"},
         ),
         (["CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW DROP TABLE t"], {"shop.t": "a"}),
