@@ -269,7 +269,9 @@ class FrameStream:
         (word,) = unpack_u32(self._joined(self._wanted), self._position)
         sequence, length = word >> 24, word & MAX_FRAME_PAYLOAD
         if sequence != self.sequence and sequence not in self._restarts:
-            raise ProtocolError(f"packets out of order: frame number {sequence} came where {self.sequence} was due")
+            raise ProtocolError(
+                f"packets out of order: frame number {sequence} came where {self.sequence} was due"
+            )
         if self._parts_size + length > self.max_payload:
             raise self._too_large(self._parts_size + length)
         if self._size < HEADER_SIZE + length:

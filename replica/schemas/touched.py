@@ -40,9 +40,9 @@ class Linked:
     sources: frozenset[TableName] = frozenset()
 
 
-def linked_by(read: object) -> Linked:
+def linked_by(read: ddl.DdlStatement | None) -> Linked:
     """``Linked`` of what ``read_statement`` returns."""
-    tables = frozenset(_tables(read))
+    tables = frozenset[TableName]() if read is None else frozenset(tables_of(read))
     match read:
         case ddl.CreateSchema() | ddl.AlterSchema() | ddl.DropSchema():
             return Linked(frozenset([read.schema]))

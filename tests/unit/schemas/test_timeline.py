@@ -206,7 +206,7 @@ def test_lines_of_version_1() -> None:
 
 
 def test_a_head_in_front_of_a_statement_that_was_not_done() -> None:
-    """A full disk left the first of its lines, the next run noted a place before it, and columns were swapped twice."""
+    """A full disk left the first of its lines, the next run noted a place before it: columns were swapped twice."""
     history = history_of(("000001:100", "ALTER TABLE t ADD b INT"))
     lines = list(history.to_lines())
     swap = Statement("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "shop", MYSQL)
