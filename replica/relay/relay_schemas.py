@@ -22,8 +22,8 @@ from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
 from ..schemas.logged_statements import LogTraits
 from ..schemas.reading import TableReader, traits_of
-from ..schemas.schema_keeper import identity_of, stored_history, write_unsaved
-from ..schemas.schema_tracker import SchemaTracker
+from ..schemas.schema_keeper import identity_of, stored_history
+from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory
 from ..schemas.touched import touched_by

@@ -7,7 +7,7 @@ What is read is valid at the high mark, if no statement between the marks is abo
 finish the statements before it (``finished_changes``). It keeps no history, and knows no stream.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from protocol.binlog.events import (
@@ -44,6 +44,8 @@ _ATTEMPTS: Final = 5
 
 # Whether a scan is over at an event, which ends at the place.
 _IsOver = Callable[[Event, BinlogPosition], bool]
+# Whether no statement before a place is about the tables that are read, unless it was finished before.
+_IsUntouched = Callable[[BinlogPosition], Awaitable[bool]]
 
 
 @record(slots=True, frozen=True)
@@ -69,11 +71,12 @@ class TableReader:
         self._session, self._source, self._traits = session, source, traits_of(source)
         self._scan, self._known_end = LogScan(session.options, source), known_end
 
-    async def read(self, where: str = "") -> Reading:
+    async def read(self, where: str = "", is_untouched: _IsUntouched | None = None) -> Reading:
         """The tables; ``where`` limits them as in ``BaselineQueries``.
 
-        A table that statements keep changing while it is read is ``Unknown``. Raises what ``Session.query`` and a
-        dump raise.
+        ``is_untouched`` may know of a place of the log that no statement about the tables stands before it: then the
+        log is not read for that. By GTIDs a source reads its newest file from the beginning. A table that statements
+        keep changing while it is read is ``Unknown``. Raises what ``Session.query`` and a dump raise.
         """
         queries = BaselineQueries.of(self._traits, where)
         questions = (
@@ -92,7 +95,8 @@ class TableReader:
             end = await self._end_of(high)
             is_quiet = begin == end and not high.owned and high.executed == low.executed
             since = begin if low.executed is None else low.executed
-            touched = Touched() if is_quiet else await self._touched_in(since, end)
+            is_right = is_quiet or (is_untouched is not None and await is_untouched(end))
+            touched = Touched() if is_right else await self._touched_in(since, end)
             if not touched:
                 break
         for table in {*locked, *touched.among(catalog.tables)} & catalog.tables.keys():

@@ -379,7 +379,12 @@ class SchemaKeeper:
 
         Returns whether the source shows it, and up to where nothing else can be told of it now.
         """
-        reading = await reader.read(only_tables([name]))
+
+        async def is_untouched(end: BinlogPosition) -> bool:
+            # A row at the place proves that statements before it are finished.
+            return place < end and not (await self._log.about(reader, name, place, end))[0]
+
+        reading = await reader.read(only_tables([name]), is_untouched)
         self._log.known_end = until = reading.place
         shape: State = reading.catalog.get(name)
         if shape is None:
@@ -474,13 +479,6 @@ def history_of(store: SchemaStore, lines: Iterable[str]) -> SchemaHistory:
         raise CheckpointError(
             f"{store!r} holds {error}; restore it from a backup, or remove it: the tables are then read anew"
         ) from error
-
-
-def write_unsaved(tracker: SchemaTracker, store: FileSchemaStore) -> None:
-    """Write what the store lacks, and sync it. Raises ``CheckpointError``."""
-    if tracker.is_unsaved:
-        lines, is_whole = tracker.take_unsaved()
-        (store.save if is_whole else store.append)(lines)
 
 
 def _name_of(identity: Identity) -> str:

@@ -18,6 +18,7 @@ from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.options import Options
+from ..config.schema_store import FileSchemaStore
 from ..config.table_filter import table_filter
 from ..sql.statement_kind import may_grant
 from ..sql.token_reader import TableName
@@ -212,3 +213,10 @@ class SchemaTracker:
     def renew(self) -> None:
         """The whole history must be saved again."""
         self._is_new = self.history is not None
+
+
+def write_unsaved(tracker: SchemaTracker, store: FileSchemaStore) -> None:
+    """Write what the store lacks, and sync it. Raises ``CheckpointError``."""
+    if tracker.is_unsaved:
+        lines, is_whole = tracker.take_unsaved()
+        (store.save if is_whole else store.append)(lines)

@@ -26,8 +26,8 @@ from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
 from ..schemas.logged_columns import logged_table
 from ..schemas.logged_statements import LogTraits
-from ..schemas.schema_keeper import SchemaKeeper, history_of, identity_of, write_unsaved
-from ..schemas.schema_tracker import SchemaTracker
+from ..schemas.schema_keeper import SchemaKeeper, history_of, identity_of
+from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.dump import Dump

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 import replica
 from protocol.position import BinlogPosition
 from replica import WriteRowsEvent
+from replica.schemas.reading import TableReader
+from replica.schemas.touched import Touched
 from replica.source.log_scan import LogScan
 from replica.source.session import Session
 from tests.server.support.streams import PASSWORD, begin_log, end_of_log, user_of
@@ -98,6 +103,53 @@ async def test_tables_that_the_user_may_see_since_then(
             assert count.bytes < 2 * tables * (FILLING + 2000)
             reads.append(count.dumps)
     assert reads[0] == reads[1]
+
+
+@contextlib.contextmanager
+def writing(server: Server, table: str) -> Iterator[None]:
+    """The source has new transactions all the time."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            for number in itertools.count(1_000_000):
+                if is_over.wait(0.001):
+                    return
+                cursor.execute(f"INSERT INTO {table} VALUES ({number}, 'x')")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+async def test_a_busy_source_does_not_read_its_log_for_each_table(
+    mysql97: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By GTIDs it read the newest file from the beginning, whatever it sent."""
+    questions: list[object] = []
+
+    async def touched_in(reader: TableReader, begin: object, end: BinlogPosition) -> Touched:
+        questions.append(begin)
+        return await before(reader, begin, end)  # type: ignore[arg-type]
+
+    before = TableReader._touched_in
+    monkeypatch.setattr(TableReader, "_touched_in", touched_in)
+    with mysql97.fresh_schema() as schema, user_of(mysql97, REPLICATION) as user:
+        begin = make(mysql97, schema, MANY)
+        sql = f"GRANT SELECT ON {schema}.* TO '{user}'@'%'"
+        options: dict[str, Any] = {"start": begin, "stop": "now", "reconnect": False}
+        with writing(mysql97, f"{schema}.filling"):
+            async with replica.connect(mysql97.dsn(user, PASSWORD), **options) as stream:
+                questions.clear()
+                mysql97.query(sql)
+                async for event in stream:
+                    if isinstance(event, WriteRowsEvent):
+                        assert event.table.names_from == "history"
+    assert questions == []
 
 
 @SERVERS

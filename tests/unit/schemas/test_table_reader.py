@@ -9,11 +9,15 @@ import pytest
 
 from protocol.binlog.event import EventHeader
 from protocol.binlog.events import Event, QueryEvent
+from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
+from protocol.records import replace
 from replica.schemas.reading import TableReader
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import Source
+from replica.source.statement_answers import Question
 
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SOURCE = Source(
     is_mariadb=False,
     version=(9, 7, 4),
@@ -66,3 +70,41 @@ async def test_only_statements_that_may_change_shapes_are_kept(monkeypatch: pyte
     # A store goes on from there: the log up to it is not read again.
     assert last == BinlogPosition("binlog.000001", len(log) - 1)
     assert await reader.statements(begin, end) == found
+
+
+class BusySession:
+    """The source goes on writing: its log has another end at each question."""
+
+    options = None
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def query_each(self, questions: list[Question]) -> list[list[tuple[str, ...]]]:
+        self.asked += 1
+        answers: list[list[tuple[str, ...]]] = [[] for _ in questions]
+        answers[-3:] = [[("binlog.000001", str(1000 * self.asked))], [("",)], [(f"{UUID}:1-{self.asked}",)]]
+        return answers
+
+
+@pytest.mark.parametrize("is_untouched", [None, True, False])
+async def test_a_reader_of_one_table_need_not_read_the_log_for_it(
+    is_untouched: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By GTIDs a busy source read its newest file from the beginning, for each table that it was asked about."""
+    scans: list[object] = []
+
+    async def statements(scan: LogScan, start: object, visit: object, end: object) -> None:
+        scans.append(start)
+
+    async def knows(end: BinlogPosition) -> bool:
+        assert end == BinlogPosition("binlog.000001", 2000)
+        assert is_untouched is not None
+        return is_untouched
+
+    monkeypatch.setattr(LogScan, "statements", statements)
+    session: Any = BusySession()
+    reader = TableReader(session, replace(SOURCE, has_gtids=True))
+    reading = await reader.read("", None if is_untouched is None else knows)
+    assert reading.place == BinlogPosition("binlog.000001", 2000)
+    assert scans == ([] if is_untouched else [GtidSet(f"{UUID}:1")])
