@@ -1,9 +1,11 @@
 """The doctor's checks of privileges: may the stream's user replicate, find the log's end, and look up columns?"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
+
+from protocol.records import field, record
 
 from ..config.table_filter import exact_pattern, is_exact
 from ..sql.quoting import identifier, like_expression
@@ -96,6 +98,7 @@ _GRANT: Final = re.compile(rf"GRANT (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_
 # MySQL 8.0.16 and later, with partial_revokes: what a grant ON *.* leaves out.
 _REVOKE: Final = re.compile(rf"REVOKE (?P<privileges>.*?) ON (?P<scope>{_NAME}\.{_NAME}) FROM ", re.DOTALL)
 _SYSTEM_SCHEMAS: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _NAMED: Final = re.compile(r"`((?:[^`]|``)+)`|(\*)")
 
 
@@ -103,10 +106,10 @@ def _unreadable(grants: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """The scopes on which SELECT has to be granted to see all tables of these patterns."""
     granted = _selectable(grants, _GRANT)
     revoked = {schema for schema, _ in _selectable(grants, _REVOKE)} - {schema for schema, _ in granted}
-    missing = []
+    missing, by_table = [], _by_table(granted)
     for scope in _scopes(patterns):
         schema = _names_of(scope)[0]
-        if schema in revoked or not _covers(granted, scope):
+        if schema in revoked or not _covers(by_table, scope):
             missing.append(scope)
         elif schema == "*":
             missing += [f"{identifier(one)}.*" for one in sorted(revoked - _SYSTEM_SCHEMAS)]
@@ -162,10 +165,33 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(scopes))
 
 
-def _covers(granted: Sequence[tuple[str, str]], scope: str) -> bool:
+@record(slots=True)
+class _Schemas:
+    """The schemas of grants on one table, or on all: as they are written, and the patterns among them."""
+
+    names: set[str] = field(default_factory=set)
+    patterns: dict[str, re.Pattern[str]] = field(default_factory=dict)
+
+    def add(self, pattern: str) -> None:
+        # A wildcard matches itself, too.
+        self.names.add(_ESCAPED.sub(r"\1", pattern))
+        if not {"%", "_"}.isdisjoint(pattern) and pattern not in self.patterns:
+            self.patterns[pattern] = re.compile(like_expression(pattern))
+
+    def cover(self, schema: str) -> bool:
+        if "*" in self.names or schema == "*":
+            return "*" in self.names
+        return schema in self.names or any(pattern.fullmatch(schema) for pattern in self.patterns.values())
+
+
+def _by_table(granted: Sequence[tuple[str, str]]) -> dict[str, _Schemas]:
+    """Accounts may have thousands of grants, one for each of as many tables."""
+    found: dict[str, _Schemas] = {}
+    for schema, table in granted:
+        found.setdefault(table, _Schemas()).add(schema)
+    return found
+
+
+def _covers(granted: Mapping[str, _Schemas], scope: str) -> bool:
     schema, table = _names_of(scope)
-    return any(
-        (its_schema == "*" or (schema != "*" and re.fullmatch(like_expression(its_schema), schema)))
-        and its_table in ("*", table)
-        for its_schema, its_table in granted
-    )
+    return any(granted[one].cover(schema) for one in ("*", table) if one in granted)
