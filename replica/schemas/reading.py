@@ -19,7 +19,7 @@ from protocol.binlog.events import (
     QueryEvent,
 )
 from protocol.conversation.messages import TextValue
-from protocol.errors import ConfigurationError, ProtocolError
+from protocol.errors import BinlogNotFoundError, ConfigurationError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
@@ -164,7 +164,11 @@ class TableReader:
     async def _end_of(self, mark: LogMark) -> BinlogPosition:
         if mark.end is not None:
             return BinlogPosition(*mark.end)
-        self._known_end = await self._scan.end(self._known_end)
+        try:
+            self._known_end = await self._scan.end(self._known_end)
+        except BinlogNotFoundError:
+            # It was purged since.
+            self._known_end = await self._scan.end()
         return self._known_end
 
     async def _in_change(self, queries: BaselineQueries) -> list[TableName]:

@@ -9,9 +9,11 @@ import pytest
 
 from protocol.binlog.event import EventHeader
 from protocol.binlog.events import Event, QueryEvent
+from protocol.errors import BinlogNotFoundError, PrivilegeError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 from protocol.records import replace
+from replica.config.options import Options
 from replica.schemas.reading import TableReader
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import Source
@@ -108,3 +110,34 @@ async def test_a_reader_of_one_table_need_not_read_the_log_for_it(
     reading = await reader.read("", None if is_untouched is None else knows)
     assert reading.place == BinlogPosition("binlog.000001", 2000)
     assert scans == ([] if is_untouched else [GtidSet(f"{UUID}:1")])
+
+
+async def test_a_known_end_of_the_log_may_be_purged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may not ask for the log's end reads on from where it was seen to end."""
+    since: list[BinlogPosition | None] = []
+
+    async def end(scan: LogScan, known: BinlogPosition | None = None) -> BinlogPosition:
+        since.append(known)
+        if known is not None and known.file == "binlog.000001":
+            raise BinlogNotFoundError(
+                1236, "HY000", "Could not find first log file name in binary log index file"
+            )
+        return BinlogPosition("binlog.000009", 400)
+
+    monkeypatch.setattr(LogScan, "end", end)
+    session: Any = RefusingSession()
+    old = BinlogPosition("binlog.000001", 4000)
+    reading = await TableReader(session, SOURCE, old).read()
+    assert reading.place == BinlogPosition("binlog.000009", 400)
+    assert since == [old, None, reading.place]
+
+
+class RefusingSession:
+    options = Options.build("mysql://repl@127.0.0.1", {})
+
+    async def query(self, sql: str, columns: int | None = None) -> list[tuple[str, ...]]:
+        return []
+
+    async def query_each(self, questions: list[Question]) -> list[object]:
+        denied = PrivilegeError(1227, "42000", "Access denied", "GRANT REPLICATION CLIENT")
+        return [denied if one.sql.startswith("SHOW BINARY LOG STATUS") else [] for one in questions]
