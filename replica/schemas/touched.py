@@ -46,6 +46,8 @@ def linked_by(read: ddl.DdlStatement | None) -> Linked:
     match read:
         case ddl.CreateSchema() | ddl.AlterSchema() | ddl.DropSchema():
             return Linked(frozenset([read.schema]))
+        case ddl.DropViews():
+            return Linked(frozenset(read.views))
         case ddl.CreateTable(like=TableName() as like):
             return Linked(tables, tables | {like})
         case ddl.RenameTables() | ddl.AlterTable():
