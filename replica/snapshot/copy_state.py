@@ -7,7 +7,7 @@ member, which names the type.
 import json
 from base64 import b64decode, b64encode
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
@@ -43,12 +43,16 @@ class CopyState:
     Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
     ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
+    ``unnamed``: the first of the tables that wait, if the text names no others, and a digest of all of them.
+    ``digests`` has that for each table and those behind it.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     prepared: dict[Xid, dict[TableId, tuple[Key, ...]]] = field(default_factory=dict)
     has_all: bool = False
     selection: str = ""
+    unnamed: tuple[TableId, int] | None = field(default=None, compare=False)
+    digests: Mapping[TableId, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_whole(self) -> bool:
@@ -94,7 +98,7 @@ class CopyState:
                 tables[table] = tables[table].anew()
             else:
                 prepared[xid] = {**prepared[xid], table: (WHOLE_TABLE,)}
-        return CopyState(tables, prepared, self.has_all, self.selection)
+        return CopyState(tables, prepared, self.has_all, self.selection, digests=self.digests)
 
     def select(self, selection: str, wants: WantsTable | None, listed: Iterable[TableId]) -> list[TableId]:
         """The stream selects other tables now: some leave the copy. Returns those that it did not select before.
@@ -110,6 +114,8 @@ class CopyState:
             }
             self.prepared = {xid: touched for xid, touched in kept.items() if touched}
         before, self.selection = self.selection, selection
+        if before != selection:
+            self.unnamed = None
         selected = selected_by(before)
         if not self.has_all or selected is None or before == selection:
             return []
@@ -129,7 +135,9 @@ class CopyState:
                 rows = sum(progress.rows for _, progress in tables[:through])
                 content["through"] = [*tables[through - 1][0], rows]
             if behind:
-                content["from"] = left[-behind][0]
+                first = left[-behind][0]
+                digest = self.digests.get(first)
+                content["from"] = [*first, *(() if digest is None else [f"{digest:x}"])]
             tables = left[: len(left) - behind]
         for (schema, name), progress in tables:
             if progress.is_whole:
@@ -170,6 +178,7 @@ class CopyState:
             wanted = selected_by(selection)
             known = listed if wanted is None else [table for table in listed if wanted(*table)]
             tables = _in_ranges(content.get("through"), content.get("from"), known)
+            unnamed = _unnamed(*content.get("from") or ())
             for schema, name in content["waiting"]:
                 tables[schema, name] = TableProgress()
             for schema, name, rows in content["whole"]:
@@ -186,7 +195,7 @@ class CopyState:
             raise CheckpointError(
                 f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
             ) from error
-        return cls(tables, prepared, has_all=bool(content.get("all")), selection=selection)
+        return cls(tables, prepared, bool(content.get("all")), selection, unnamed)
 
 
 def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:
@@ -215,6 +224,11 @@ def _in_ranges(through: Any, begin: Any, listed: Iterable[TableId]) -> dict[Tabl
         elif first is not None and table >= first:
             tables[table] = TableProgress()
     return tables
+
+
+def _unnamed(schema: str = "", name: str = "", digest: str = "") -> tuple[TableId, int] | None:
+    # Checkpoints of earlier versions have no digest.
+    return ((schema, name), int(digest, 16)) if digest else None
 
 
 def _progress_values(progress: TableProgress) -> list[object]:

@@ -29,6 +29,7 @@ from ..transactions.snapshot_events import (
     SnapshotRowsEvent,
 )
 from .copy_state import CopyState
+from .hidden_tables import digests_from
 from .marks import LOWEST, Place
 from .table_copy import TableCopy, TableProgress
 from .tables_at_work import CopyTotals, TablesAtWork
@@ -60,6 +61,7 @@ class SnapshotCopy:
         self.tables: dict[TableId, TableCopy] = {}
         self._at_work = TablesAtWork()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
+        self._digests: dict[TableId, int] | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
         #: That filter, by ``selection_text``.
@@ -223,7 +225,7 @@ class SnapshotCopy:
 
     def _put(self, identity: TableId, table: TableCopy) -> None:
         self.tables[identity] = table
-        self._key_names = None
+        self._key_names = self._digests = None
         self._changed(identity)
 
     def _changed(self, identity: TableId) -> None:
@@ -395,7 +397,9 @@ class SnapshotCopy:
             for xid, touching in touches.prepared.items()
         }
         shown = {identity: progress.from_place() for identity, progress in tables.items()}
-        return CopyState(shown, prepared, self.has_all, self.selection)
+        if self._digests is None:
+            self._digests = digests_from(self.tables) if self.has_all else {}
+        return CopyState(shown, prepared, self.has_all, self.selection, digests=self._digests)
 
     def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> None:
         statement, named = self._about(event)

@@ -13,7 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConfigurationError
-from protocol.position import Checkpoint
+from protocol.gtid import GtidSet
+from protocol.position import BinlogPosition, Checkpoint
 from protocol.rows.table import table_text
 
 from ..config.log_facts import log_facts
@@ -93,6 +94,7 @@ class StreamCopy:
             return
         from ..snapshot.copied_selection import selection_text
         from ..snapshot.copy_state import CopyState
+        from ..snapshot.hidden_tables import check_unnamed
         from ..snapshot.source_marks import high_mark
         from ..snapshot.table_list import (
             check_conditions,
@@ -116,6 +118,8 @@ class StreamCopy:
             new = self._select(state, selection, listed)
             check_tables([listed[table] for table in new])
         await check_conditions(session, listed, self._options.snapshot_where)
+        if state is not None and state.unnamed is not None and (begin := _begin(start, point, source)):
+            await check_unnamed(state.unnamed, listed, begin, session, source)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table
@@ -323,3 +327,13 @@ class StreamCopy:
             f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "
             "primary key, or leave the table out with exclude_tables="
         )
+
+
+def _begin(start: object, point: StartPoint, source: Source) -> BinlogPosition | GtidSet | None:
+    """Where the statements behind a checkpoint begin in this server's log; None if it is not known."""
+    if isinstance(point.gtid_set, GtidSet):
+        return point.gtid_set
+    if not isinstance(start, Checkpoint) or not start.file:
+        return None
+    is_here = is_same_server((start.server_uuid, start.server_id), source)
+    return BinlogPosition(start.file, start.position) if is_here else None

@@ -1,0 +1,90 @@
+"""Whether tables that a checkpoint says to wait are hidden from the user since: their copies would be left out.
+
+A checkpoint names the first one of many, and has a digest of all their names. Tables that statements of the log are
+about may have come or gone since; the others have to be there. A digest is the exclusive or of those of the names, so
+the tables of statements explain a difference if some of them have it together.
+"""
+
+from collections.abc import Collection, Iterable
+from hashlib import blake2b
+from typing import Final
+
+from protocol.errors import PrivilegeError
+from protocol.gtid import GtidSet
+from protocol.position import BinlogPosition
+from protocol.wire import utf8_bytes
+
+from ..schemas.reading import TableReader
+from ..schemas.touched import touched_by
+from ..source.server_facts import Source
+from ..source.session import Session
+from ..sql import ddl_statements as ddl
+from ..sql.ddl_reader import read_statement
+from .source_marks import high_mark
+from .transaction_touches import TableId
+
+_BYTES: Final = 16
+# ER_TABLEACCESS_DENIED_ERROR
+_DENIED: Final = 1142
+
+
+def digests_from(tables: Collection[TableId]) -> dict[TableId, int]:
+    """The digest of each table and all that are behind it in the order of their names."""
+    digests, digest = {}, 0
+    for table in sorted(tables, reverse=True):
+        digest ^= _digest(table)
+        digests[table] = digest
+    return digests
+
+
+def _digest(table: TableId) -> int:
+    schema, name = map(utf8_bytes, table)
+    return int.from_bytes(blake2b(b"%d:%b.%b" % (len(schema), schema, name), digest_size=_BYTES).digest())
+
+
+async def check_unnamed(
+    unnamed: tuple[TableId, int],
+    listed: Collection[TableId],
+    begin: BinlogPosition | GtidSet,
+    session: Session,
+    source: Source,
+) -> None:
+    """Raise ``PrivilegeError`` if tables that wait are not ``listed``, and no statement since ``begin`` tells why."""
+    first, digest = unnamed
+    for table in listed:
+        if table >= first:
+            digest ^= _digest(table)
+    if not digest:
+        return
+    high = await high_mark(session, source)
+    found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
+    statements = [one.statement for one in found]
+    if any(
+        isinstance(read_statement(one.sql, one.schema, one.dialect), ddl.DropSchema) for one in statements
+    ):
+        # Nothing tells its tables.
+        return
+    if _is_sum_of(digest, map(_digest, touched_by(statements).tables)):
+        return
+    raise PrivilegeError(
+        _DENIED,
+        "42000",
+        f"tables that wait to be copied, {'.'.join(first)} or behind it, are hidden from the user",
+        "GRANT SELECT on them again, or copy the tables anew without them",
+    )
+
+
+def _is_sum_of(wanted: int, digests: Iterable[int]) -> bool:
+    """Whether some of ``digests`` have ``wanted`` as exclusive or: by elimination, bit by bit."""
+    reduced: dict[int, int] = {}
+    for one in digests:
+        rest = _reduce(one, reduced)
+        if rest:
+            reduced[rest.bit_length()] = rest
+    return not _reduce(wanted, reduced)
+
+
+def _reduce(value: int, reduced: dict[int, int]) -> int:
+    while value and (other := reduced.get(value.bit_length())):
+        value ^= other
+    return value
