@@ -21,8 +21,8 @@ from .hosts import first_host
 from .resolve_start import (
     StartPoint,
     can_go_on_at,
-    check_counts,
     check_held,
+    check_move,
     check_position,
     check_same_server,
     from_gtids,
@@ -164,7 +164,7 @@ async def _open_again(options: Options, broken: Broken, has_others: bool) -> tup
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
-    check_counts(broken.identity, greeted.source)
+    check_move(broken.identity, greeted.source, greeted.session.options)
     gtid_set = progress.resume_set
     if (broken.by_gtid or is_elsewhere) and gtid_set is not None:
         try:

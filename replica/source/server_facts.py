@@ -57,12 +57,12 @@ class Source:
     asked. ``clock_lead`` is that over ``steady_time``: it stays, also when the local clock is set.
 
     ``has_gtids``: every transaction has a GTID (MySQL: gtid_mode=ON; MariaDB always). ``server_uuid`` is None on
-    MariaDB, and the name of a node of Galera. ``folds_names``: lower_case_table_names is 1 or 2.
-    ``explicit_timestamps`` is explicit_defaults_for_timestamp, None where the server does not know it. ``is_relay``:
-    the source is a ``BinlogServer`` of this library, not a database server. ``is_galera``: it is a node of a cluster
-    of MariaDB, and other nodes may have its server_id. ``counts_alone``: it is, and GTIDs of other nodes name other
-    transactions (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB may wait for replicas. ``name`` tells the
-    server from others behind its address.
+    MariaDB, and the name of a node of Galera. ``folds_names``: lower_case_table_names is 1 or 2; ``lowers_names``: 1,
+    and names in the log are lower case. ``explicit_timestamps`` is explicit_defaults_for_timestamp, None where the
+    server does not know it. ``is_relay``: the source is a ``BinlogServer`` of this library, not a database server.
+    ``is_galera``: it is a node of a cluster of MariaDB, and other nodes may have its server_id. ``counts_alone``: it
+    is, and GTIDs of other nodes name other transactions (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB
+    may wait for replicas. ``name`` tells the server from others behind its address.
     """
 
     is_mariadb: bool
@@ -76,6 +76,7 @@ class Source:
     clock_offset: float
     clock_lead: float
     folds_names: bool = False
+    lowers_names: bool = False
     explicit_timestamps: bool | None = None
     is_relay: bool = False
     is_galera: bool = False
@@ -138,6 +139,7 @@ async def ask(session: Session) -> Source:
         clock_offset=lead + steady_time() - time.time(),
         clock_lead=lead,
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
+        lowers_names=found.get("lower_case_table_names", "0") == "1",
         explicit_timestamps=None if explicit is None else explicit.upper() in ("ON", "1"),
         is_relay=found.get("version_comment") == RELAY_COMMENT,
         is_galera=is_galera,

@@ -36,8 +36,8 @@ from ..config.table_filter import table_filter
 from ..source.dump import Dump, Greeted
 from ..source.resolve_start import (
     StartPoint,
-    check_counts,
     check_held,
+    check_move,
     from_gtids,
     is_same_server,
 )
@@ -402,7 +402,7 @@ class LiveLog:
         start, source = follower.boundary, greeted.source
         is_same = is_same_server(start.identity, source)
         gtids = start.gtids
-        check_counts(start.identity, source)
+        check_move(start.identity, source, self._options)
         try:
             if gtids is not None and source.has_gtids:
                 # Also refuses a server that lacks transactions read before, or has purged transactions still needed.
