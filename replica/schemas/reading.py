@@ -44,8 +44,8 @@ _ATTEMPTS: Final = 5
 
 # Whether a scan is over at an event, which ends at the place.
 _IsOver = Callable[[Event, BinlogPosition], bool]
-# Whether no statement before a place is about the tables that are read, unless it was finished before.
-_IsUntouched = Callable[[BinlogPosition], Awaitable[bool]]
+#: Whether no statement before a place is about the tables that are read, unless it was finished before.
+IsUntouched = Callable[[BinlogPosition], Awaitable[bool]]
 
 
 @record(slots=True, frozen=True)
@@ -71,7 +71,7 @@ class TableReader:
         self._session, self._source, self._traits = session, source, traits_of(source)
         self._scan, self._known_end = LogScan(session.options, source), known_end
 
-    async def read(self, where: str = "", is_untouched: _IsUntouched | None = None) -> Reading:
+    async def read(self, where: str = "", is_untouched: IsUntouched | None = None) -> Reading:
         """The tables; ``where`` limits them as in ``BaselineQueries``.
 
         ``is_untouched`` may know of a place of the log that no statement about the tables stands before it: then the

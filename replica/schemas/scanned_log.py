@@ -16,7 +16,7 @@ from protocol.position import BinlogPosition, split_file_name
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
 from .past_history import LoggedStatement
-from .reading import TableReader
+from .reading import IsUntouched, TableReader
 from .touched import Linked, linked_by
 
 # The text of the statements, and what each takes besides.
@@ -90,6 +90,14 @@ class ScannedLog:
         found = [self._found[number - self._first] for number in sorted(numbers)]
         self._forget_oldest()
         return found, names
+
+    def untouched(self, reader: TableReader, table: TableName, place: BinlogPosition) -> IsUntouched:
+        """For ``TableReader.read``: a row at the place proves that all statements before it are finished."""
+
+        async def is_untouched(end: BinlogPosition) -> bool:
+            return place < end and not (await self.about(reader, table, place, end))[0]
+
+        return is_untouched
 
     async def _cover(self, reader: TableReader, begin: BinlogPosition, end: BinlogPosition) -> None:
         """Read what is not known yet between two places."""

@@ -379,12 +379,7 @@ class SchemaKeeper:
 
         Returns whether the source shows it, and up to where nothing else can be told of it now.
         """
-
-        async def is_untouched(end: BinlogPosition) -> bool:
-            # A row at the place proves that statements before it are finished.
-            return place < end and not (await self._log.about(reader, name, place, end))[0]
-
-        reading = await reader.read(only_tables([name]), is_untouched)
+        reading = await reader.read(only_tables([name]), self._log.untouched(reader, name, place))
         self._log.known_end = until = reading.place
         shape: State = reading.catalog.get(name)
         if shape is None:
