@@ -15,10 +15,10 @@ import os
 import time
 from functools import cache
 from typing import BinaryIO, Final
-from weakref import WeakSet
 
 from protocol.errors import CheckpointError
 
+from .after_fork import forget_in_children
 from .checkpoint import CheckpointStore, FileCheckpointStore
 from .private_files import opener
 from .schema_store import FileSchemaStore, SchemaStore
@@ -46,7 +46,7 @@ class FileLock:
         try:
             while self._file is None:
                 self._file = self._try()
-            _held().add(self)
+            forget_in_children(self)
         except BlockingIOError:
             raise self._in_use() from None
         except OSError as error:
@@ -147,19 +147,6 @@ def locks_of(checkpoints: CheckpointStore | None, schemas: SchemaStore | None) -
     if isinstance(schemas, FileSchemaStore):
         locks.append(FileLock("schema store", schemas.path))
     return locks
-
-
-@cache
-def _held() -> WeakSet[FileLock]:
-    """The locks of this process. Forked processes do not have them."""
-    held = WeakSet[FileLock]()
-
-    def forget() -> None:
-        for lock in held:
-            lock.forget()
-
-    os.register_at_fork(after_in_child=forget)
-    return held
 
 
 @cache

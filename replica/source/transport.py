@@ -17,6 +17,7 @@ from typing import Final, cast
 from protocol.binlog.freed_blocks import keep_freed_blocks
 from protocol.errors import ConfigurationError, ConnectionLostError
 
+from ..config.after_fork import cut_off, forget_in_children
 from ..config.options import Options
 from ..config.tls import broken_error, handshake_error
 
@@ -112,6 +113,15 @@ class Transport:
         self._transport = transport
         self._receiver = receiver
         self._address = address
+        # Whether other tasks get a turn before the next chunk.
+        self._is_turn_due = True
+        forget_in_children(self)
+
+    def forget(self) -> None:
+        """In a forked process: leave the connection to the parent, which alone keeps it open."""
+        raw = self._transport.get_extra_info("socket")
+        if raw is not None and not (self._transport.is_closing() or self._receiver.has_ended):
+            cut_off(raw.fileno())
 
     @classmethod
     async def connect(cls, options: Options) -> "Transport":
@@ -201,7 +211,11 @@ class Transport:
         """Wait until ``take`` has something to return; False after ``limit`` seconds (None: wait for ever)."""
         receiver = self._receiver
         if receiver.has_data:
-            await asyncio.sleep(0)
+            # Once, also if the call is cancelled there: calls with short time limits in a busy loop got no further.
+            is_due, self._is_turn_due = self._is_turn_due, False
+            if is_due:
+                await asyncio.sleep(0)
+            self._is_turn_due = True
         elif not receiver.has_ended:
             await self._wait(limit)
         return receiver.has_data or receiver.has_ended

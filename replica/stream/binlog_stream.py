@@ -348,6 +348,7 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._open_first(await self._upkeep.load() or self._options.start)
         except BaseException:
             self._upkeep.release()
+            self._loop.end()
             raise
 
     async def _open_first(self, start: Start) -> None:

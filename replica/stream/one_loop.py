@@ -13,6 +13,10 @@ class OneLoop:
         """The stream is opened in the running loop."""
         self._loop = asyncio.get_running_loop()
 
+    def end(self) -> None:
+        """The stream could not be opened."""
+        self._loop = None
+
     def check(self) -> None:
         """Raise in another event loop than that of the connection, where its bytes would be waited for in vain."""
         if self._loop not in (None, asyncio.get_running_loop()):

@@ -7,7 +7,15 @@
             ...
 
 ``replica.sync.connect`` has the arguments of ``replica.connect``, and ``SyncStream`` the names of ``BinlogStream``
-without ``await``; ``close()`` is its ``aclose()``.
+without ``await``; ``close()`` is its ``aclose()``, and ``timeout()`` is ``asyncio.timeout``: with it a thread looks
+after other things, too.
+
+    while not stopping.is_set():
+        try:
+            with stream.timeout(1):
+                event = next(stream, None)  # None: the stream has ended
+        except TimeoutError:
+            continue
 """
 
 from collections.abc import Callable
@@ -16,7 +24,11 @@ from typing import ParamSpec
 
 from .. import BinlogStream
 from .. import connect as _connect
-from .sync_stream import SyncStream as SyncStream
+from ..transactions.transaction import SyncTransactions
+from .sync_arrow import SyncArrowBatches
+from .sync_stream import SyncBatches, SyncStream
+
+__all__ = ["SyncArrowBatches", "SyncBatches", "SyncStream", "SyncTransactions", "connect"]
 
 _Arguments = ParamSpec("_Arguments")
 

@@ -9,15 +9,21 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
+from selectors import BaseSelector, DefaultSelector
+from time import monotonic
 from typing import Any, Final, Protocol, TypeVar
 
+from ..config.after_fork import cut_off, forget_in_children
 from .held_signals import HeldSignals
+from .helper_thread import HelperThread, is_loop_running
 
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item", covariant=True)
 # Below asyncio.run the first Ctrl-C raises nothing, it cancels the task: how often, in seconds, that is looked at.
 _LOOK: Final = 0.2
+# The shortest time limit, in seconds: what has arrived is read within it.
+_AT_HAND: Final = 0.01
 
 
 class _Items(Protocol[_Item]):
@@ -30,32 +36,55 @@ class LoopDriver:
     """One event loop, and a lock that only one thread drives it at a time."""
 
     def __init__(self) -> None:
-        # With a factory of its own it leaves the thread's current event loop alone.
-        self._runner = _new_runner()
+        self._selector: BaseSelector | None = None
+        self._runner = self._new_runner()
         self._lock = threading.RLock()
         self._process = 0
-        self._helper: ThreadPoolExecutor | None = None
+        self._helper: HelperThread | None = None
         self._is_closed = False
         self._is_waiting = False
         self._is_kept = False
         self._noticed: tuple[asyncio.Task[Any], int] | None = None
         # The exception of a signal handler that came when the work was done: the next call raises it.
         self._overdue: BaseException | None = None
+        # When ``next`` gives up, by ``time.monotonic``; None: never.
+        self._deadline: float | None = None
 
     def keep(self) -> None:
-        """Keep the loop between two calls of ``run``. Until then nobody has to close it."""
+        """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``."""
         self._is_kept = True
         self._process = os.getpid()
+        forget_in_children(self)
+
+    def forget(self) -> None:
+        """In a forked process: the epoll descriptor is that of the parent, whose sockets must stay in it."""
+        descriptor = getattr(self._selector, "fileno", None)
+        if descriptor is not None and self._is_kept and not self._is_closed:
+            cut_off(descriptor())
+
+    @contextlib.contextmanager
+    def timeout(self, seconds: float | None) -> Iterator[None]:
+        """Within the block ``next`` raises ``TimeoutError`` when it would wait for longer than up to its end."""
+        before = self._deadline
+        if seconds is not None:
+            self._deadline = min(monotonic() + max(seconds, _AT_HAND), before or float("inf"))
+        try:
+            yield
+        finally:
+            self._deadline = before
 
     @property
     def is_overdue(self) -> bool:
         """Whether the next call of ``run`` raises the exception of a signal handler."""
         return self._overdue is not None
 
-    def run(self, work: Coroutine[Any, Any, _Result], *, is_last: bool = False) -> _Result:
+    def run(
+        self, work: Coroutine[Any, Any, _Result], *, is_last: bool = False, deadline: float | None = None
+    ) -> _Result:
         """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process.
 
         ``is_last``: nothing is lost if an exception of a signal handler is raised instead of the result.
+        ``deadline``: when ``work`` is cancelled, and ``TimeoutError`` is raised.
         """
         with self._usable(work.close):
             if not is_last:
@@ -64,7 +93,7 @@ class LoopDriver:
             results: list[_Result] = []
             try:
                 try:
-                    self._wait(_collect(work, results))
+                    self._wait(_collect(work, results, deadline))
                 except BaseException as error:
                     # It came when the work was done: the result is not lost.
                     if not results:
@@ -77,16 +106,16 @@ class LoopDriver:
             finally:
                 self._is_waiting = False
                 if not self._is_kept:
-                    self._end_loop()
-                    self._runner = _new_runner()
+                    self._renew_loop()
 
     def next(self, items: _Items[_Result]) -> _Result:
-        """Await the next item. Raises ``StopIteration`` behind the last one, and after ``close``.
+        """Await the next item, as long as ``timeout`` says. Raises ``StopIteration`` behind the last one, and after
+        ``close``.
 
         A signal handler may call ``close`` at any moment, also between a caller's look at ``is_closed`` and this.
         """
         try:
-            return self.run(items.__anext__())
+            return self.run(items.__anext__(), deadline=self._deadline)
         except StopAsyncIteration:
             raise StopIteration from None
         except RuntimeError:
@@ -102,7 +131,7 @@ class LoopDriver:
         try:
             try:
                 held.hold()
-                if _is_loop_running():
+                if is_loop_running():
                     self._wait_for_helper(work)
                 else:
                     self._runner.run(work)
@@ -158,8 +187,8 @@ class LoopDriver:
     def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.current_task()
         if self._helper is None:
-            self._helper = ThreadPoolExecutor(1, "replica-sync")
-        future = self._helper.submit(self._runner.run, work)
+            self._helper = HelperThread()
+        future = self._helper.submit(lambda: self._runner.run(work))
         try:
             while not wait((future,), _LOOK).done:
                 if task is not None and self._is_cancelled(task):
@@ -214,49 +243,71 @@ class LoopDriver:
         """Whether ``close`` was called."""
         return self._is_closed
 
+    def wait_for_others(self) -> bool:
+        """Wait until no other thread is in ``run``. Returns False below a call of ``run`` in this thread."""
+        with self._lock:
+            return not self._is_waiting
+
     def close(self) -> None:
         """Close the loop; nothing can be awaited afterwards. Not for a forked process."""
         with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            held = HeldSignals(lambda: None)
-            try:
-                held.hold()
-                self._end_loop()
-            finally:
-                held.release()
-        if held.error is not None:
-            raise held.error
+            if not self._is_closed:
+                self._is_closed = True
+                _undisturbed(self._end_loop)
+
+    def let_go(self) -> None:
+        """Close the loop; ``run`` makes another one, which is not kept."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_kept = False
+                _undisturbed(self._renew_loop)
 
     def _end_loop(self) -> None:
-        if _is_loop_running():
-            with ThreadPoolExecutor(1) as helper:
-                helper.submit(self._runner.close).result()
+        if is_loop_running():
+            self._helper = self._helper or HelperThread()
+            self._helper.submit(self._runner.close).result()
         else:
             self._runner.close()
         if self._helper is not None:
-            self._helper.shutdown()
+            self._helper.end()
             self._helper = None
 
+    def _renew_loop(self) -> None:
+        self._end_loop()
+        self._runner = self._new_runner()
 
-def _new_runner() -> asyncio.Runner:
-    return asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    def _new_runner(self) -> asyncio.Runner:
+        # With a factory of its own it leaves the thread's current event loop alone.
+        return asyncio.Runner(loop_factory=self._new_loop)
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        self._selector = DefaultSelector()
+        return asyncio.SelectorEventLoop(self._selector)
 
 
-async def _collect(work: Coroutine[Any, Any, _Result], results: list[_Result]) -> None:
+def _undisturbed(work: Callable[[], None]) -> None:
+    """Call a function; an exception of a signal handler is raised when it has returned."""
+    held = HeldSignals(lambda: None)
+    try:
+        held.hold()
+        work()
+    finally:
+        held.release()
+    if held.error is not None:
+        raise held.error
+
+
+async def _collect(
+    work: Coroutine[Any, Any, _Result], results: list[_Result], deadline: float | None
+) -> None:
     """Await ``work``; the task itself has no result.
 
     A handler of signals may know the task, and ``signal.signal`` looks each handler up in an enum, which makes the
     repr of what it does not find: with asyncio.Runner's handler of Ctrl-C that of the task with its result, an event
     of a table of 100 columns. It took 40 % of the time of such a log.
     """
-    results.append(await work)
-
-
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    if deadline is None:
+        results.append(await work)
+        return
+    async with asyncio.timeout(deadline - monotonic()):
+        results.append(await work)

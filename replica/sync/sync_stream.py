@@ -8,6 +8,7 @@ So 256 KB of the log cost one turn of the event loop or more, and an event no mo
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
@@ -52,9 +53,10 @@ class SyncStream(OneProcess):
                 ...
 
     It has the promises, options and errors of ``BinlogStream``. Iterating needs ``with`` (or ``run()``). If you leave
-    the loop and iterate again, the stream goes on with the next event. Only one thread may iterate at a time, and no
-    other process than the one that opened the stream. ``close()`` ends the loop, also from another thread or a signal
-    handler. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is.
+    the loop and iterate again, the stream goes on with the next event. ``timeout()`` limits a wait. Only one thread
+    may iterate at a time, and no other process than the one that opened the stream. ``close()`` ends the loop, also
+    from another thread or a signal handler; the end of the ``with`` block waits until another thread has left the
+    loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
@@ -80,7 +82,7 @@ class SyncStream(OneProcess):
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:
-            self.close()
+            self._end(waits=True)
         except Exception as error:
             if kind is None:
                 raise
@@ -202,6 +204,21 @@ class SyncStream(OneProcess):
         """
         return self._handlers.on(event_class, table)
 
+    def timeout(self, seconds: float | None) -> AbstractContextManager[None]:
+        """Limit how long events are waited for within a block, as ``asyncio.timeout`` does: ``TimeoutError``.
+
+            try:
+                with stream.timeout(5):
+                    event = next(stream)
+            except TimeoutError:
+                ...  # nothing has come within 5 seconds
+
+        It holds for all ways to iterate: ``next(stream.transactions())``, the changes of a transaction, ``batches()``
+        and ``arrow()``; not for opening and closing. Nothing is lost: iterating again goes on. A loop in the block
+        ends, too, if events come all the time. 0 takes what has arrived, None is no limit.
+        """
+        return self._driver.timeout(seconds)
+
     def run(self) -> None:
         """Open the stream if it is not open, call the handlers for each event, and close the stream at the end.
 
@@ -228,30 +245,40 @@ class SyncStream(OneProcess):
         self._driver.interrupt(self._stream._wake)
 
     def acknowledge(self) -> None:
-        """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns."""
+        """Mark all delivered events as done. The checkpoint moves, and is in the store when this returns.
+
+        For the thread that iterates: another one waits until that thread has its next event.
+        """
         self._driver.run(self._stream.acknowledge())
 
     def close(self) -> None:
         """End the stream and close its connections. May be called repeatedly, from any thread and signal handler.
 
-        Called in a signal handler, or by another thread, it ends the loop of the thread that iterates. That thread
-        then closes the connections, at the end of its ``with`` block. A forked process leaves its parent's alone.
+        Called in a signal handler, or while another thread waits for events, it ends that wait and the loop. The end
+        of the ``with`` block then closes the connections. A forked process leaves its parent's alone.
         """
+        self._end()
+
+    def _end(self, *, waits: bool = False) -> None:
+        """``waits``: until another thread that iterates has left the loop."""
         self._is_closed = True
         self._rest = iter(())
-        if self._driver.is_foreign:
+        driver = self._driver
+        if driver.is_foreign or driver.is_closed:
             return
-        if not (self._driver.is_closed or self._driver.interrupt(self._stream._end)):
-            try:
-                self._driver.run(self._stream.aclose(), is_last=True)
-            finally:
-                self._driver.close()
+        if driver.interrupt(self._stream._end) and not (waits and driver.wait_for_others()):
+            return
+        try:
+            driver.run(self._stream.aclose(), is_last=True)
+        finally:
+            driver.close()
 
     def _open(self) -> None:
-        self._is_open = True
         self._driver.keep()
         try:
             self._driver.run(self._stream.__aenter__())
         except BaseException:
-            self._driver.close()
+            if not self._is_open:
+                self._driver.let_go()
             raise
+        self._is_open = True

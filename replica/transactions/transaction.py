@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from protocol.binlog.events import Event, QueryEvent, TransactionPayloadEvent
 from protocol.binlog.row_changes import Change
-from protocol.errors import LostEventsError, ReplicaError, TransactionOutcomeError
+from protocol.errors import LostEventsError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.rows.table import Table
@@ -99,7 +99,7 @@ class _TransactionFacts(OneProcess):
         return unit.checkpoint
 
 
-def _raising(error: ReplicaError) -> Iterator[Change]:
+def _raising(error: BaseException) -> Iterator[Change]:
     """An iterator that raises the error once."""
     raise error
     yield
@@ -305,7 +305,8 @@ class FileTransaction(_TransactionFacts):
                 if changes is not None:
                     self._changes = changes
                     return changes
-        except ReplicaError as error:
+        # Also that of a time limit or a signal handler.
+        except BaseException as error:
             return _raising(error)
         return None
 

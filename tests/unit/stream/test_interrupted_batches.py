@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -50,6 +51,23 @@ async def cancelled(stream: replica.BinlogStream, turns: int) -> Event | None:
         return await asking
     except asyncio.CancelledError:
         return None
+
+
+async def test_time_limits_that_a_busy_loop_exceeds() -> None:
+    """Each call is cancelled where it first gives other tasks a turn: none came further than the one before."""
+    source = source_of(NUMBERS)
+    async with (
+        serving(source),
+        asyncio.timeout(SECONDS),
+        replica.connect(source.dsn, start=GtidSet("")) as stream,
+    ):
+        events: list[Event] = []
+        while len(values(events)) < len(NUMBERS):
+            await asyncio.sleep(0.001)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    events.append(await anext(stream))
+        assert values(events) == NUMBERS
 
 
 @pytest.mark.parametrize("cuts", [(), (700, 900, 1000, 1200)], ids=["", "lost connections"])

@@ -47,10 +47,10 @@ def test_a_handler_closes_the_stream_before_it_waits(
         items = ITEMS[kind](stream)
         next(items)
 
-        def closing(*arguments: object) -> object:
+        def closing(*arguments: object, **options: object) -> object:
             monkeypatch.undo()
             stream.close()
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(LoopDriver, step, closing)
         for _ in items:
@@ -60,18 +60,18 @@ def test_a_handler_closes_the_stream_before_it_waits(
 
 _AS_THE_HELPER_BEGINS = """
 import asyncio, os, signal, sys
-from concurrent.futures import ThreadPoolExecutor
 import replica.sync
+from replica.sync.helper_thread import HelperThread
 signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio._set_running_loop(asyncio.new_event_loop())
-real, count = ThreadPoolExecutor.submit, 0
+real, count = HelperThread.submit, 0
 def submit(self, *work):
     future = real(self, *work)
     if count == 1284:
-        ThreadPoolExecutor.submit = real
+        HelperThread.submit = real
         os.kill(os.getpid(), signal.SIGINT)
     return future
-ThreadPoolExecutor.submit = submit
+HelperThread.submit = submit
 try:
     with replica.sync.connect(sys.argv[1], start="earliest") as stream:
         for event in stream:

@@ -65,7 +65,8 @@ def test_the_names_are_those_of_the_asynchronous_stream() -> None:
         {name for name in dir(kind) if name[0] != "_"}
         for kind in (replica.BinlogStream, replica.sync.SyncStream)
     )
-    assert own - {"close"} == others - {"aclose"}
+    # ``timeout`` is what ``asyncio.timeout`` does.
+    assert own - {"close", "timeout"} == others - {"aclose"}
 
 
 def test_leaving_the_loop_and_going_on(source: DemoSource) -> None:
