@@ -21,6 +21,7 @@ from protocol.rows.cells import CellTable
 from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription
 
+from ..config.one_process import OneProcess
 from ..config.selection import SchemaMismatch, Selection, Start, Stop
 from ..config.table_filter import SeenTables, table_filter
 from .log_events import LogEvents, OnError, RawEvent, Skipped
@@ -49,7 +50,7 @@ class KeyFile:
     iterations: int = 0
 
 
-class BinlogFile:
+class BinlogFile(OneProcess):
     """The events of binlog files, in order; made by ``replica.open_binlog``.
 
         with replica.open_binlog("binlog.000042") as log:
@@ -60,6 +61,8 @@ class BinlogFile:
     file, position and event type), ``SchemaMismatchError``, and ``ConfigurationError`` for missing or wrong keys and
     for a ``start`` outside the log. An error ends the iteration; iterating again raises it again.
     """
+
+    _instead = "each process opens the log itself; events and changes can be pickled"
 
     def __init__(
         self,
@@ -192,12 +195,7 @@ class BinlogFile:
         return None if self._wants_table is None else self._wants_table.seen
 
     def share(
-        self,
-        workers: int,
-        work: "SectionWork",
-        setting: object,
-        *,
-        takes_part: bool = False,
+        self, workers: int, work: "SectionWork", setting: object, *, takes_part: bool = False
     ) -> "SharedReading | None":
         """Let ``workers`` processes read the log; None if it has to be read by one.
 

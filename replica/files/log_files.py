@@ -196,8 +196,14 @@ class _Descriptor:
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._process = os.getpid()
 
     def read(self, size: int, /) -> bytes:
+        if os.getpid() != self._process:
+            # Both have one place in the file: each would miss what the other one reads.
+            raise ConfigurationError(
+                f"{self._file.name} was opened in another process: open it after the fork"
+            )
         return self._file.read(size) or b""
 
     def seek(self, place: int) -> None:
