@@ -102,6 +102,20 @@ def synchronous(checkpoint: replica.Checkpoint) -> None:
             print(event.header.timestamp + 1, stream.status.events)
 
 
+def synchronous_within_time(stream: replica.sync.SyncStream) -> list[replica.Change] | None:
+    transactions: replica.sync.SyncTransactions = stream.transactions()
+    try:
+        with stream.timeout(5):
+            return next(transactions).collect()
+    except TimeoutError:
+        return None
+
+
+def synchronous_columns(stream: replica.sync.SyncStream) -> tuple[str, replica.sync.SyncBatches]:
+    columns: replica.sync.SyncArrowBatches = stream.arrow("shop.orders", images="both")
+    return columns.table, stream.batches(max_rows=5)
+
+
 def synchronous_transactions() -> list[replica.Checkpoint]:
     with replica.sync.connect(DSN, stop="now") as stream:
         return [tx.checkpoint for tx in stream.transactions() if tx.collect()]
