@@ -3,6 +3,7 @@
 Layout of a fragment: count of fragments, number of this fragment, flags, the total size (first fragment only), data.
 """
 
+from io import BytesIO
 from typing import Final
 
 from ..constants import MAX_EVENT_SIZE, ROW_CODES
@@ -17,8 +18,9 @@ class Fragments:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_SIZE) -> None:
         self._limit = max_event_bytes
-        self._parts: list[bytes] = []
-        self._size = 0
+        # Not a list: 2^32 empty fragments would take 32 GB.
+        self._data = BytesIO()
+        self._count = 0
 
     def add(self, body: Reader) -> tuple[int, int, bytes, bytes | None]:
         """The count of fragments, this fragment's number, its data, and the whole event after the last fragment.
@@ -30,18 +32,18 @@ class Fragments:
             fragments, number, flags = body.uint(4), body.uint(4), body.u8()
             if flags & _WITH_ORIGINAL_SIZE:
                 check_size("a rows event in fragments", body.uint(8), self._limit)
-            if number != len(self._parts) + 1 or number > fragments:
+            if number != self._count + 1 or number > fragments:
                 raise DecodeError(f"fragment {number} of {fragments} of a rows event is out of order")
-            check_size("a rows event in fragments", self._size + body.remaining, self._limit)
+            check_size("a rows event in fragments", self._data.tell() + body.remaining, self._limit)
         except DecodeError:
             self._forget()
             raise
         data = body.rest()
-        self._parts.append(data)
-        self._size += len(data)
+        self._data.write(data)
+        self._count = number
         if number < fragments:
             return fragments, number, data, None
-        whole = b"".join(self._parts)
+        whole = self._data.getvalue()
         self._forget()
         if whole[4:5] not in ROW_CODES:
             # A fragment in fragments, for example, and in it another one: as deep as the interpreter's stack.
@@ -49,5 +51,5 @@ class Fragments:
         return fragments, number, data, whole
 
     def _forget(self) -> None:
-        self._parts.clear()
-        self._size = 0
+        self._data = BytesIO()
+        self._count = 0

@@ -18,6 +18,8 @@ from .console import Console
 
 _SECONDS: Final = 5.0
 _LONGEST: Final = 8192
+#: Connections at a time: more of them could take all files that the process may open, and the stream needs some.
+_MOST: Final = 50
 _REASONS: Final = MappingProxyType(
     {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}
 )
@@ -41,8 +43,14 @@ async def serving_metrics(
         yield
         return
     host, port = read_address("--metrics", address)
+    waiting: dict[asyncio.StreamWriter, None] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(waiting) == _MOST:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.transport.abort()
+        waiting[writer] = None
         with contextlib.suppress(
             OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
         ):
@@ -50,6 +58,7 @@ async def serving_metrics(
                 request = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_response(request, report()))
                 await writer.drain()
+        waiting.pop(writer, None)
         writer.close()
 
     try:

@@ -192,6 +192,22 @@ def test_fragments_of_a_rows_event(announces: bool) -> None:
     refused(run)
 
 
+def test_fragments_of_no_bytes() -> None:
+    """Each of 2^32 took eight bytes."""
+    made = decoder("12.3.1-MariaDB")
+    raws = [
+        raw_event(EventType.MARIADB_PARTIAL_ROW_DATA, struct.pack("<IIB", 1 << 31, number, 0))
+        for number in range(1, 20_001)
+    ]
+    tracemalloc.start()
+    try:
+        for raw in raws:
+            made.decode(raw)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 10
+    finally:
+        tracemalloc.stop()
+
+
 def test_fragments_in_fragments() -> None:
     """Each level took six frames of the interpreter's stack: an event of 20 KB ended in a RecursionError."""
     raw = int_rows([1])

@@ -304,8 +304,8 @@ def test_tracebacks_only_with_debug(run: Run, log: Path, monkeypatch: pytest.Mon
     code, _, errors = run(log)
     assert code == 1
     assert errors == (
-        "mysql-replica: error: RuntimeError: two lines\\x1b[31m "
-        "(a defect of mysql-replica; --debug prints the traceback)\n"
+        "mysql-replica: error: RuntimeError: two lines\\x1b[31m (a defect of mysql-replica; --debug prints the "
+        "traceback)\n"
     )
     code, _, errors = run(log, "--debug")
     assert code == 1

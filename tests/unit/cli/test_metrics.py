@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import io
 import re
 import signal
 import subprocess
@@ -19,7 +21,9 @@ import pytest
 import replica
 import replica.sync
 from replica import open_metrics
-from replica.cli import main
+from replica.cli import main, metrics
+from replica.cli.console import Console
+from replica.cli.metrics import Report, serving_metrics
 from replica.demo import DemoSource
 
 SECONDS = 60
@@ -179,3 +183,27 @@ def test_an_address_that_cannot_be_used(
 ) -> None:
     assert main(["tail", source.dsn, "--stop=now", "--metrics", address]) == 2
     assert "error: --metrics: " in capsys.readouterr().err
+
+
+async def test_connections_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files that a process may open could be taken by them, and its stream could neither reconnect nor save."""
+    monkeypatch.setattr(metrics, "_SECONDS", 600)
+    errors = io.StringIO()
+    report = Report("streaming", True, "# EOF\n")
+    async with (
+        asyncio.timeout(SECONDS),
+        serving_metrics("127.0.0.1:0", lambda: report, Console(io.BytesIO(), errors)),
+    ):
+        port = int(errors.getvalue().rpartition(":")[2].partition("/")[0])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        for reader, _ in idle[:10]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).endswith(b"# EOF\n")
+        assert not idle[-1][0].at_eof()
+        for _, one in [*idle, (reader, writer)]:
+            one.close()
+            with contextlib.suppress(ConnectionResetError):
+                await one.wait_closed()

@@ -39,7 +39,7 @@ def steps(seed: int) -> Iterator[Step]:
 
 
 def test_long_statements() -> None:
-    """CREATE TABLE with a megabyte of spaces took ``decode -f sql`` hours: each space was a new beginning."""
+    """CREATE TABLE with a megabyte of spaces took hours as SQL: its end was looked for from each of them."""
     assert run_limited("tests.unit.render.test_long_statements:steps", seed=0) == len(STATEMENTS) * len(
         FORMATS
     )
