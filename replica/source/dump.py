@@ -38,11 +38,10 @@ from .log_scan import LogScan
 from .resolve_start import StartPoint, begin_dump
 from .server_facts import Source, ask, find_twin, identify, introduce
 from .session import Session
+from .sign_of_life import SIGN_OF_LIFE
 
 _LOGGER: Final = logging.getLogger(__name__)
 _SILENT_PERIODS: Final = 2.5
-# This many bytes of an incomplete event are a sign of life, too: the event may be large and the network slow.
-_SIGN_OF_LIFE: Final = 1 << 16
 _BEFORE_FIRST: Final = HEARTBEATS | {EventType.ROTATE, EventType.FORMAT_DESCRIPTION}
 # Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
 _HELD_UP_SECONDS: Final = 1.0
@@ -168,7 +167,7 @@ class Dump:
         held_up = None if self._held_up_at is None else self._held_up_at - now
         limits = [seconds for seconds in (limit, left, held_up) if seconds is not None]
         if await self.session.wait(max(_AT_HAND, min(limits)) if limits else None):
-            if self.session.bytes_received - self._bytes_then >= _SIGN_OF_LIFE:
+            if self.session.bytes_received - self._bytes_then >= SIGN_OF_LIFE:
                 self._silent_since = None
         elif self._is_woken:
             self._is_woken = False

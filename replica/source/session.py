@@ -29,6 +29,7 @@ from ..config.options import Options
 from .process_list import COLUMNS, PROCESS_LIST, Activity, activity_of
 from .server_name import NAME_VARIABLES, server_name, variables_of, variables_statement, warn_of_others
 from .session_settings import make_settings
+from .sign_of_life import SignOfLife
 from .statement_answers import Answer, Question, first_text, only_row, read_value, taken
 from .transport import Transport
 
@@ -64,6 +65,7 @@ class Session:
         self._statement_id = 0
         # When events of the log came last, or else the first heartbeat.
         self._progress_at = math.inf
+        self._life = SignOfLife()
         # Asks what the server does for another connection: nobody asks that of this one.
         self._is_asking = False
 
@@ -203,8 +205,8 @@ class Session:
     async def start_rows(self, sql: str, silence: float) -> tuple[ColumnDefinition, ...]:
         """Run a SELECT in the binary protocol and return its columns; ``read_rows`` returns the rows.
 
-        The server may take long until it has found the first row. Raises ``SourceSilentError`` if no bytes arrive for
-        ``silence`` seconds, and the server does not work on the statement. After an error of the network, and when
+        The server may take long until it has found the first row. Raises ``SourceSilentError`` if neither a row nor
+        64 KB arrive in ``silence`` seconds, and the server does not work on the statement. After an error of the network, and when
         the rows are not read to their end, the session has to be closed.
         """
         prepared = await self._prompt(self._connection.send_prepare, sql)
@@ -212,6 +214,7 @@ class Session:
         self._statement_id = prepared.statement_id
         self._connection.send_execute(prepared.statement_id)
         self._flush()
+        self._life.renew()
         while (begin := self._connection.next_event()) is NEED_DATA:
             await self._more_rows(silence)
         if not isinstance(begin, RowsBegin):
@@ -235,6 +238,7 @@ class Session:
         while True:
             rows = self._connection.take_rows(take)
             if rows:
+                self._life.renew()
                 return rows
             if self._connection.rows_ended:
                 self._connection.send_close_statement(self._statement_id)
@@ -246,17 +250,23 @@ class Session:
 
     async def _more_rows(self, silence: float) -> None:
         try:
-            while not await self.wait(silence):
+            while not await self._wait_for_life(silence):
                 if await self.activity() in ("working", "locked"):
-                    continue
-                # Rows may have come since, from a server that is idle by now, too.
-                if await self.wait(_ON_THEIR_WAY):
-                    return
-                raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+                    self._life.renew()
+                elif self._life.is_extended:
+                    raise SourceSilentError(f"{self._options.address} sent no rows for {silence:g} s")
+                else:
+                    # Rows may have come since, from a server that is idle by now, too.
+                    self._life.extend(silence, _ON_THEIR_WAY)
         except BaseException:
             # A late answer would be taken for the answer to the next command.
             self.abort()
             raise
+
+    async def _wait_for_life(self, silence: float) -> bool:
+        """As ``wait``; but what comes in drops has to be whole, or 64 KB, within this time."""
+        left = self._life.left(silence, self.bytes_received)
+        return left > 0 and await self.wait(left)
 
     async def activity(self) -> Activity:
         """What the server does for this connection, asked over another one. It raises what ``open`` raises."""
@@ -286,6 +296,7 @@ class Session:
 
     def _begin_dump(self) -> None:
         self._flush()
+        self._life.renew()
         self._transport.expect_log(is_one_way=not self._connection.semi_sync)
 
     @property
@@ -348,16 +359,17 @@ class Session:
     async def read_events(self, silence: float | None) -> list[bytes]:
         """Wait for complete raw events and return all received; empty if the source has ended the dump.
 
-        Raises ``SourceSilentError`` if no bytes arrive for ``silence`` seconds (None: wait for ever), and
+        Raises ``SourceSilentError`` as ``start_rows`` does after ``silence`` seconds (None: wait for ever), and
         ``ProtocolError`` if nothing but heartbeats comes for an hour.
         """
         while True:
             events = self.next_events()
             if events or self.dump_ended:
                 if events:
+                    self._life.renew()
                     self._check_progress(events)
                 return events
-            if not await self.wait(silence):
+            if not await (self.wait(None) if silence is None else self._wait_for_life(silence)):
                 raise self.silent(silence or 0)
 
     def _check_progress(self, events: list[bytes]) -> None:
