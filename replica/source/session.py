@@ -206,8 +206,8 @@ class Session:
         """Run a SELECT in the binary protocol and return its columns; ``read_rows`` returns the rows.
 
         The server may take long until it has found the first row. Raises ``SourceSilentError`` if neither a row nor
-        64 KB arrive in ``silence`` seconds, and the server does not work on the statement. After an error of the network, and when
-        the rows are not read to their end, the session has to be closed.
+        64 KB arrive in ``silence`` seconds, and the server does not work on the statement. After an error of the
+        network, and when the rows are not read to their end, the session has to be closed.
         """
         prepared = await self._prompt(self._connection.send_prepare, sql)
         assert isinstance(prepared, Prepared)
