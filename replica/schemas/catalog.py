@@ -138,6 +138,8 @@ class Catalog:
         self._by_schema: dict[str, dict[TableName, None]] | None = None
         #: Tables that are what a RENAME TABLE made them. MariaDB logs that of temporary tables, too.
         self.renamed: set[TableName] = set()
+        #: Tables that a RENAME TABLE gave another name, and what they were, and are if it was a temporary one.
+        self.left: dict[TableName, Shape | Unknown] = {}
         #: Schemas that the last statement has made, changed or dropped.
         self.changed_schemas: set[str] = set()
         for table, shape in (tables or {}).items():
@@ -172,6 +174,7 @@ class Catalog:
     def set(self, table: TableName, shape: Shape | Unknown | None) -> None:
         """Put a table in, or take it out."""
         self.renamed.discard(table)
+        self.left.pop(table, None)
         if shape is None:
             self._tables.pop(table, None)
             if self._by_schema is not None:
@@ -289,7 +292,7 @@ class _Step:
         if is_there and not (self._dialect.is_mariadb and read.table in self._catalog.renamed):
             return
         if read.like is None:
-            charset = self._schema_charset(read.table.schema)
+            charset = None if self._is_like_temporary(read) else self._schema_charset(read.table.schema)
             shape = self._made(lambda: created_shape(read, charset, self._dialect))
         else:
             shape = self._like(read.like)
@@ -298,7 +301,24 @@ class _Step:
         if is_there and shape != self._get(read.table):
             # It was a table, which stays as it is; or a temporary one, and this makes a table.
             shape = self._unknown("a temporary table may have been renamed to it before")
+        left = (
+            self._catalog.left.get(read.table) if self._dialect.is_mariadb and read.is_conditional else None
+        )
+        if left is not None and not _has_same_columns(shape, left):
+            shape = self._unknown("a temporary table of its name may have been renamed before")
         self._set(read.table, shape)
+
+    def _is_like_temporary(self, read: ddl.CreateTable) -> bool:
+        """Whether it may be what servers log of CREATE TABLE ... LIKE a temporary table.
+
+        It has columns, and not the table's default character set. What they log of CREATE TABLE ... SELECT, which may
+        use temporary tables, too, has all that is not the schema's.
+        """
+        if not self._statement.uses_temporary or read.options.charset:
+            return False
+        if self._dialect.is_mariadb:
+            return bool(read.options.engine)
+        return not self._statement.sql.endswith("START TRANSACTION")
 
     def _like(self, table: TableName) -> Shape | Unknown:
         shape = self._get(table)
@@ -348,6 +368,9 @@ class _Step:
         self._set(old, None)
         self._set(new, shape or self._unknown(f"the columns of {old} are not known"))
         self._catalog.renamed.add(new)
+        # A name that only this statement knows is no table's.
+        if shape is not None and self._before[old] is not None:
+            self._catalog.left[old] = shape
         origin = self._origins.pop(old, old)
         self._renames[origin] = new
         self._origins[new] = origin
@@ -380,8 +403,7 @@ class _Step:
             self._set(clause.table, None)
 
     def unread(self, read: ddl.Unread) -> None:
-        for table in read.tables:
-            self._set(table, self._unknown(read.reason))
+        self.lose([*self._catalog.tables] if read.is_about_any else read.tables, read.reason)
 
     # Schemas.
 
@@ -410,6 +432,10 @@ class _Step:
         for table in self._catalog.tables_of(schema):
             self._set(table, None)
         self._catalog.forget_schema(schema)
+
+
+def _has_same_columns(one: Shape | Unknown, other: Shape | Unknown) -> bool:
+    return isinstance(one, Shape) and isinstance(other, Shape) and one.columns == other.columns
 
 
 def keeps_table(clause: ddl.AlterClause) -> bool:

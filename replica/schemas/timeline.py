@@ -129,17 +129,21 @@ class SchemaHistory:
         for table, timeline in self._timelines.items():
             for place in timeline.changes:
                 self._changed.setdefault(place, {})[table] = None
-        self.catalog.renamed.update(self._renamed())
+        self._note_renames()
 
-    def _renamed(self) -> Iterator[TableName]:
-        """Tables whose last statement was a RENAME TABLE: it made them, and ended another one."""
+    def _note_renames(self) -> None:
+        """Tell the catalog the tables whose last statement was a RENAME TABLE: it made some, and ended others."""
         for place, tables in self._changed.items():
             changes = {table: self._timelines[table].change_at(place) for table in tables if len(tables) > 1}
             if any(change is not None and change[1] is None for change in changes.values()):
                 for table, change in changes.items():
-                    is_last = self._timelines[table].last_place == place
-                    if is_last and change is not None and change[0] is None and change[1] is not None:
-                        yield table
+                    if self._timelines[table].last_place != place or change is None:
+                        continue
+                    before, after = change
+                    if before is None and after is not None:
+                        self.catalog.renamed.add(table)
+                    elif before is not None and after is None:
+                        self.catalog.left[table] = before
 
     @property
     def begin(self) -> BinlogPosition:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from protocol.records import field, record
 
@@ -12,20 +12,23 @@ from ..sql.token_reader import TableName
 from .catalog import Statement, tables_of
 
 _Place = TypeVar("_Place")
+# Stands for every table; no schema has this name.
+_EVERY: Final = ""
 
 
 @record(slots=True, frozen=True)
 class Touched:
-    """Tables by name, and schemas with all their tables."""
+    """Tables by name, and schemas with all their tables; or every table, as nobody knows which."""
 
     tables: frozenset[TableName] = frozenset()
     schemas: frozenset[str] = field(default_factory=frozenset)
+    is_every: bool = False
 
     def __contains__(self, table: TableName) -> bool:
-        return table in self.tables or table.schema in self.schemas
+        return self.is_every or table in self.tables or table.schema in self.schemas
 
     def __bool__(self) -> bool:
-        return bool(self.tables or self.schemas)
+        return bool(self.is_every or self.tables or self.schemas)
 
     def among(self, tables: Iterable[TableName]) -> list[TableName]:
         """Those of ``tables`` that are touched."""
@@ -60,13 +63,15 @@ def touched_by(statements: Iterable[Statement]) -> Touched:
     """The tables of statements that may change a shape."""
     tables: set[TableName] = set()
     schemas: set[str] = set()
+    is_every = False
     for statement in statements:
         read = read_statement(statement.sql, statement.schema, statement.dialect)
         if isinstance(read, ddl.DropSchema | ddl.CreateSchema | ddl.AlterSchema):
             schemas.add(read.schema)
         if read is not None:
             tables.update(tables_of(read))
-    return Touched(frozenset(tables), frozenset(schemas))
+            is_every = is_every or (isinstance(read, ddl.Unread) and read.is_about_any)
+    return Touched(frozenset(tables), frozenset(schemas), is_every)
 
 
 def last_touches(
@@ -76,10 +81,11 @@ def last_touches(
     last: dict[TableName | str, tuple[int, _Place]] = {}
     for number, (statement, place) in enumerate(statements):
         touched = touched_by([statement])
-        last.update(dict.fromkeys([*touched.tables, *touched.schemas], (number, place)))
+        every = [_EVERY] if touched.is_every else []
+        last.update(dict.fromkeys([*touched.tables, *touched.schemas, *every], (number, place)))
     found = dict[TableName, _Place]()
     for table in tables:
-        touches = [last[name] for name in (table, table.schema) if name in last]
+        touches = [last[name] for name in (table, table.schema, _EVERY) if name in last]
         if touches:
             found[table] = max(touches, key=itemgetter(0))[1]
     return found

@@ -100,7 +100,8 @@ class _Undo:
         """Rows alone."""
 
     def unread(self, read: ddl.Unread) -> None:
-        self.lose(read.tables, read.reason)
+        every = dict.fromkeys([*self._catalog.tables, *self._named])
+        self.lose([*every] if read.is_about_any else read.tables, read.reason)
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
         for old, new in reversed(read.pairs):

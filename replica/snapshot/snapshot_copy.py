@@ -275,6 +275,8 @@ class SnapshotCopy:
         statement = read_statement(event.sql, event.schema, dialect)
         if isinstance(statement, ddl.DropSchema):
             return statement, [identity for identity in self.tables if identity[0] == statement.schema]
+        if isinstance(statement, ddl.Unread) and statement.is_about_any:
+            return statement, [*self.tables]
         return statement, self.tables.keys() & tables_of(statement)
 
     def _apply(self, statement: object, identity: TableId) -> None:

@@ -53,9 +53,9 @@ def read_statement(sql: str, schema: str, dialect: Dialect) -> DdlStatement | No
     try:
         return reader.read()
     except UnreadableError as error:
-        return Unread(tuple(reader.tables), str(error)) if reader.tables else None
+        return reader.unread(str(error))
     except (ValueError, RecursionError, OverflowError) as error:
-        return Unread(tuple(reader.tables), f"{type(error).__name__}: {error}") if reader.tables else None
+        return reader.unread(f"{type(error).__name__}: {error}")
 
 
 def may_change_shapes(sql: str, dialect: Dialect) -> bool:
@@ -89,24 +89,35 @@ def _sets_how_to_read(reader: TokenReader) -> bool:
 
 
 class _Statement:
-    """One statement; ``tables`` are those it is about, as far as they have been read."""
+    """One statement; ``tables`` are those it is about, as far as they have been read.
+
+    ``is_naming``: the name of another one comes.
+    """
 
     def __init__(self, reader: TokenReader) -> None:
         self.reader = reader
         self.tables: list[TableName] = []
+        self.is_naming = False
+
+    def unread(self, reason: str) -> Unread | None:
+        """The statement as far as it has been read; None if it is about no tables."""
+        is_about_tables = self.tables or self.is_naming
+        return Unread(tuple(self.tables), reason, self.is_naming) if is_about_tables else None
 
     def read(self) -> DdlStatement | None:
         reader = self.reader
         is_set = reader.skip("SET", "STATEMENT") and _sets_how_to_read(reader)
         make = _STATEMENTS.get(reader.next().upper)
         read = None if make is None else make(self)
-        if is_set and read is not None:
+        if is_set and isinstance(read, CreateTable | AlterTable):
             raise reader.unreadable("the statement's own settings are not those that it was read with")
         return read
 
     def table(self) -> TableName:
         """The next table's name, which is noted."""
+        self.is_naming = True
         name = self.reader.table_name()
+        self.is_naming = False
         self.tables.append(name)
         return name
 

@@ -379,10 +379,14 @@ class DropSchema:
 
 @record(slots=True, frozen=True)
 class Unread:
-    """A statement that was not understood: ``reason`` says where; ``tables`` are those that it may change."""
+    """A statement that was not understood: ``reason`` says where; ``tables`` are those that it may change.
+
+    ``is_about_any``: it may change any table, because the name of one could not be read.
+    """
 
     tables: tuple[TableName, ...]
     reason: str
+    is_about_any: bool = False
 
 
 DdlStatement = (

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 import replica
+from tests.server.support.checkpoint_readers import Readers
 from tests.server.support.schema_oracle import DdlRun, compare
+from tests.server.support.streams import user_of
+from tests.support.random_sessions import RandomSessions
 from tests.support.servers import Server
 from tests.support.session_statements import CASES, HIDDEN, MARIADB_CASES, UNKNOWN, Sent
+
+#: At most so many statements are tried for each that is accepted.
+MOST_TRIED = 10
+
+
+def insert(run: DdlRun) -> None:
+    """A row for each table, by another session; some tables take none."""
+    for schema, name in run.snapshots[-1].catalog.tables:
+        with contextlib.suppress(pymysql.err.Error):
+            run.query(f"INSERT IGNORE INTO `{schema}`.`{name.replace('`', '``')}` () VALUES ()")
 
 
 def run_case(run: DdlRun, statements: tuple[str | Sent, ...]) -> None:
@@ -69,3 +88,50 @@ async def test_labels_that_information_schema_does_not_have(
         expected = [{"e": name, "s": f"{name},x", "f": "?"}, {"e": "x", "s": "x", "f": "?"}]
         assert (await values(server, start, schema))[2:] == expected
         assert "other columns" not in caplog.text
+
+
+@pytest.mark.parametrize("has_consumers", [True, False])
+@pytest.mark.parametrize("statements", [30, pytest.param(150, marks=pytest.mark.long)])
+async def test_random_sessions(
+    seed: int, server: Server, schema: str, tmp_path: Path, statements: int, has_consumers: bool
+) -> None:
+    """Shapes made of random DDL of all kinds of sessions, and the rows of consumers, have no wrong name or label."""
+    rng = random.Random(f"{seed} {server.name} {has_consumers}")
+    server.query("FLUSH BINARY LOGS")
+    with server.fresh_schema() as other, user_of(server) as user:
+        run = DdlRun(server, [schema, other])
+        try:
+            readers = Readers(run, user, tmp_path)
+            begin = await readers.begin()
+            formats = ("ROW",) if has_consumers else RandomSessions.formats
+            await asyncio.to_thread(_random_sessions, rng, run, statements, formats)
+            findings = compare(run)
+            counts = Counter({"named": 0})
+            if has_consumers:
+                counts = await readers.check_doubtful(begin, rng, statements // 10)
+        finally:
+            run.close()
+    print(f"{server.name}: {findings}, {len(run.errors)} refused; consumers: {dict(counts)}")
+    # A view, or a temporary table that MariaDB renamed, is no table of the history: that gives no row a name.
+    wrong = [problem for problem in findings.problems if ": the history has " not in problem]
+    assert not wrong, wrong[:5]
+    assert findings.shapes > statements / 2
+    assert counts["named"] or not has_consumers
+
+
+def _random_sessions(rng: random.Random, run: DdlRun, wanted: int, formats: tuple[str, ...]) -> None:
+    writer = RandomSessions(rng, run.schemas, mariadb=run.traits.is_mariadb, version=run.server.version)
+    writer.formats = formats
+    accepted = 0
+    for _ in range(wanted * MOST_TRIED):
+        if rng.random() < 0.15:
+            run.run(writer.setting())
+        run.run(f"USE {run.schemas[0]}")
+        sent = writer.sent(writer.statement(run.snapshots[-1].catalog))
+        if sent is not None and run.step(sent):
+            accepted += 1
+            if rng.random() < 0.4:
+                insert(run)
+        if accepted == wanted:
+            return
+    raise AssertionError(run.errors[-20:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 #: Reasons for which a table's columns are not known behind some of the statements.
 UNKNOWN = (
     "may not have, or the session",
+    "the default character set of the table is not known",
     "may be a temporary table",
     "the server may have made the statement",
     "the statement's own settings",
@@ -119,6 +120,15 @@ CASES: dict[str, Case] = {
         "DROP TEMPORARY TABLE x",
         "CREATE TABLE x (y INT)",
         "SET SESSION binlog_format = ROW",
+    ),
+    "like a temporary table": (
+        "CREATE TEMPORARY TABLE v (a TEXT, b VARCHAR(5), d ENUM('x') CHARSET utf8) CHARSET latin1",
+        "CREATE TABLE w LIKE v",
+        "CREATE TEMPORARY TABLE u (a TEXT CHARSET latin1, b INT) CHARSET utf8",
+        "CREATE TABLE x (LIKE u)",
+        "CREATE TABLE y SELECT * FROM u",
+        "CREATE TABLE z (a TEXT) SELECT b FROM u",
+        "DROP TEMPORARY TABLE u, v",
     ),
     "names behind a dot": (
         "CREATE TABLE {schema}.0x61 (a INT, b INT)",

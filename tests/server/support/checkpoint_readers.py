@@ -45,11 +45,13 @@ class Readers:
             assert stream.checkpoint is not None
             return stream.checkpoint
 
-    async def read(self, start: Checkpoint, *, has_store: bool = True) -> list[Read]:
+    async def read(
+        self, start: Checkpoint, *, has_store: bool = True, is_positional: bool = False
+    ) -> list[Read]:
         """All transactions from a checkpoint on; without the store columns that nothing names are @1, @2..."""
-        given: dict[str, Any] = (
-            {"schemas": self._store} if has_store else {"on_schema_mismatch": "positional"}
-        )
+        given: dict[str, Any] = {"schemas": self._store} if has_store else {}
+        if is_positional or not has_store:
+            given["on_schema_mismatch"] = "positional"
         options: dict[str, Any] = {"tables": self._tables, "stop": "now", **given}
         async with replica.connect(self._dsn, start=start, **options) as stream:
             found = []
@@ -77,6 +79,31 @@ class Readers:
             for read in await self.read(whole[number].checkpoint, has_store=False):
                 self._check_names(read, counts, is_past=True)
         return counts
+
+    async def check_doubtful(self, start: Checkpoint, rng: random.Random, starts: int) -> Counter[str]:
+        """Read from ``start`` and from some checkpoints behind it, with the store and without: no name is wrong.
+
+        Statements may be such that shapes are unknown: columns are @1, @2... then, or tables are not told.
+        """
+        counts: Counter[str] = Counter()
+        whole = await self.read(start, is_positional=True)
+        places = [start, *(rng.choice(whole).checkpoint for _ in range(starts if whole else 0))]
+        for place in places:
+            for has_store in (True, False):
+                for read in await self.read(place, has_store=has_store, is_positional=True):
+                    self._check_doubtful(read, counts)
+        return counts
+
+    def _check_doubtful(self, read: Read, counts: Counter[str]) -> None:
+        for change in read.changes:
+            table = change.table
+            truth = self._truth(TableName(table.schema, table.name), read.checkpoint)
+            assert len(table.columns) == len(truth.columns)
+            wrong = [problem for problem in wrong_columns(table, truth) if not problem.endswith(": None")]
+            assert not wrong, (wrong, read.checkpoint)
+            nameless = sum(name.startswith("@") for name in table.column_names)
+            counts["nameless"] += nameless
+            counts["named"] += len(table.columns) - nameless
 
     def _check_names(self, read: Read, counts: Counter[str], *, is_past: bool) -> None:
         for change in read.changes:

@@ -323,3 +323,4 @@ def test_a_renamed_table_is_told_from_others_after_a_restart() -> None:
         ).to_lines()
     )
     assert again.catalog.renamed == {TableName("shop", "u")}
+    assert again.catalog.left.keys() == {TableName("shop", "t"), TableName("shop", "v")}
