@@ -171,16 +171,20 @@ def sized_type(size: int, kind: str) -> str:
 def _label(label: str | bytes, charset: str, dialect: Dialect) -> str:
     if isinstance(label, bytes):
         text = _decoded(label, charset)
-    elif stores(charset, label) and all(_passes(label, each) for each in dialect.literal_charsets):
+    elif stores(charset, label) and _passes(label, charset, dialect):
         text = label
     else:
         raise UnknownShapeError(f"label {label!r}, which {charset} may not have, or the session")
     return text if charset == "binary" else text.rstrip(" ")
 
 
-def _passes(label: str, charset: str) -> bool:
-    """Whether a text is the same behind a conversion to a character set of the session."""
-    return label.isascii() if charset == "binary" else stores(charset, label)
+def _passes(label: str, charset: str, dialect: Dialect) -> bool:
+    """Whether a text comes to a column of this set as it is, through the character sets of the session."""
+    return all(
+        # Bytes that are read as text of the column's set.
+        label.isascii() and charset not in NOT_ASCII if each == "binary" else stores(each, label)
+        for each in dialect.literal_charsets
+    )
 
 
 def _decoded(label: bytes, charset: str) -> str:

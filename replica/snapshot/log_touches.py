@@ -20,16 +20,15 @@ from protocol.binlog.events import (
 from protocol.constants import DumpFlag
 from protocol.errors import SchemaMismatchError
 from protocol.position import FIRST_POSITION
-from protocol.records import record, replace
+from protocol.records import record
 
 from ..config.options import Options
 from ..source.column_lookup import ColumnLookup
 from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source, introduce
 from ..source.session import Session
-from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
-from ..sql.statement_kind import kind_of, sql_mode_of
+from ..sql.statement_kind import kind_of, read_event
 from ..sql.xa import Xid
 from .marks import Place
 from .snapshot_copy import tables_of, waits_for_transactions
@@ -141,8 +140,7 @@ class _Scan:
     def _note_statement(self, event: QueryEvent) -> None:
         if kind_of(event) == "frame":
             return
-        dialect = replace(self._dialect, sql_mode=sql_mode_of(event))
-        statement = read_statement(event.sql, event.schema, dialect)
+        statement = read_event(event, self._dialect)
         if waits_for_transactions(statement):
             for table in tables_of(statement) & self.touched.keys():
                 self.touched[table].clear()

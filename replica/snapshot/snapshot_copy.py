@@ -14,13 +14,11 @@ from typing import Final
 
 from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
 from protocol.errors import StatementFormatError
-from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..sql import ddl_statements as ddl
-from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
-from ..sql.statement_kind import kind_of, sql_mode_of
+from ..sql.statement_kind import kind_of, read_event
 from ..sql.xa import Xid
 from ..transactions.snapshot_events import (
     SNAPSHOT_EVENTS,
@@ -271,8 +269,7 @@ class SnapshotCopy:
         """What a statement does, and which of the tables it is about."""
         if not self.tables or kind_of(event) == "frame":
             return None, ()
-        dialect = replace(self.dialect, sql_mode=sql_mode_of(event))
-        statement = read_statement(event.sql, event.schema, dialect)
+        statement = read_event(event, self.dialect)
         if isinstance(statement, ddl.DropSchema):
             return statement, [identity for identity in self.tables if identity[0] == statement.schema]
         if isinstance(statement, ddl.Unread) and statement.is_about_any:

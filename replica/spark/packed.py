@@ -29,6 +29,7 @@ from ..arrow.strings import STRING, valid_text
 from ..render.json_lines import time_text
 from ..schemas.proof import nameless
 from ..spool.pieces import LogPiece
+from ..sql.statement_kind import text_of
 from .changes import PlacedChange
 from .envelope import statement_operation
 from .gather import GatheredRows, seq_number
@@ -86,7 +87,7 @@ class PackedWriter:
         return self._batch(
             op=[statement_operation(query.sql) for query in queries],
             schema=[valid_text(query.schema) for query in queries],
-            sql=[valid_text(query.sql) for query in queries],
+            sql=[valid_text(text_of(query)) for query in queries],
             explicit_timestamps=[_has_explicit_timestamps(query) for query in queries],
             seq=[str(seq_number(self._piece, change)) for change in changes],
             **_place(changes),

@@ -38,6 +38,9 @@ _WIDE_SPACES: Final = frozenset(
     | {"latin5", "latin7"}
 )
 _UTF8: Final = frozenset({"utf8mb3", "utf8mb4", "binary", "ascii"})
+# sql_mode with one of these: servers leave the table's character set out, or those of its columns (sql_show.cc:
+# foreign_db_mode, limited_mysql_mode). They are POSTGRESQL to MAXDB, and NO_TABLE_OPTIONS to ANSI.
+_HIDES_OPTIONS: Final = 0x1F00 | 0x7C000
 _DROPS_AS_CLIENT_SINCE: Final = (5, 7)
 # Its letters are at the places of some marks of ASCII.
 _SWEDISH: Final = "swe7"
@@ -63,7 +66,9 @@ def client_text(sql: str, collations: object, dialect: Dialect) -> ClientText:
     doubt = ""
     if _MADE_BY_SERVER.match(sql):
         is_foreign = client is not None and client.name not in _UTF8 and not sql.isascii()
-        if (is_foreign and is_characters(sql)) or ("\\" in sql and dialect.has(NO_BACKSLASH_ESCAPES)):
+        has_no_options = dialect.has(_HIDES_OPTIONS) and sql.endswith(("\n)", "START TRANSACTION"))
+        is_escaped = "\\" in sql and dialect.has(NO_BACKSLASH_ESCAPES)
+        if (is_foreign and is_characters(sql)) or is_escaped or has_no_options:
             doubt = "the server may have made the statement, and not in the session's way"
     if client is None:
         is_known = sql.isascii() or not _is_told(collations)

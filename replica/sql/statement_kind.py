@@ -9,11 +9,15 @@ from itertools import islice
 from typing import Final, Literal
 
 from protocol.binlog.events import QueryEvent
-from protocol.binlog.query_status import parse_status_variables
+from protocol.binlog.query_status import StatusValue, parse_status_variables
 from protocol.constants import STATEMENT_FRAME
 from protocol.errors import DecodeError
+from protocol.records import replace
 
-from .dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from .client_text import client_text
+from .ddl_reader import read_statement
+from .ddl_statements import DdlStatement
+from .dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Dialect
 from .words import upper_words
 
 StatementKind = Literal["frame", "dml", "ddl"]
@@ -41,6 +45,8 @@ _OBJECTS: Final = frozenset(
 _HEAD: Final = 40
 # SET DEFAULT ROLE; MariaDB: SET STATEMENT ... FOR GRANT.
 _GRANTS: Final = frozenset({"GRANT", "REVOKE", "FLUSH", "SET"})
+# DROP TABLE may be in UTF-8, and collations of MariaDB alone are of sets in UTF-8.
+_ANY_SERVER: Final = Dialect(False, (5, 6))
 _WHOLE_TABLE: Final = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`")
 
 
@@ -53,11 +59,29 @@ def kind_of(event: QueryEvent) -> StatementKind:
 
 def sql_mode_of(event: QueryEvent) -> int:
     """The bits of sql_mode in which a statement of the log ran; 0 where the log does not tell."""
-    try:
-        mode = parse_status_variables(event.status_variables).get("SQL_MODE")
-    except DecodeError:
-        return 0
+    mode = _status(event).get("SQL_MODE")
     return mode if isinstance(mode, int) else 0
+
+
+def text_of(event: QueryEvent) -> str:
+    """The statement, decoded by the character set of its client as far as the event tells it."""
+    if event.sql.isascii():
+        return event.sql
+    return client_text(event.sql, _status(event).get("CHARSET"), _ANY_SERVER).sql
+
+
+def _status(event: QueryEvent) -> dict[str, StatusValue]:
+    try:
+        return parse_status_variables(event.status_variables)
+    except DecodeError:
+        return {}
+
+
+def read_event(event: QueryEvent, dialect: Dialect) -> DdlStatement | None:
+    """What a statement of the log does to tables, read as its session had it; ``dialect`` is that of the server."""
+    dialect = replace(dialect, sql_mode=sql_mode_of(event))
+    text = client_text(event.sql, _status(event).get("CHARSET"), dialect)
+    return read_statement(text.sql, event.schema, replace(dialect, wide_spaces=text.wide_spaces))
 
 
 def statement_kind(sql: str, sql_mode: int = 0) -> StatementKind:

@@ -101,6 +101,7 @@ CASES: dict[str, Case] = {
         "SET NAMES binary",
         *sent("utf-8", "CREATE TABLE t (`é` INT, b ENUM('ü','x') CHARSET latin1)"),
         *sent("utf-8", "ALTER TABLE t CHANGE `é` `ñ` INT, MODIFY b INT"),
+        "ALTER TABLE t ADD c SET('xy', 'zzzz') CHARSET ucs2",
     ),
     "another set for literals": (
         "SET NAMES utf8",
@@ -147,6 +148,12 @@ CASES: dict[str, Case] = {
         "CREATE TABLE x LIKE t",
         r"CREATE TABLE y (e ENUM('\', 'c'))",
         "DROP TABLE v",
+    ),
+    "modes that leave options out": (
+        "SET sql_mode = 'ANSI'",
+        "CREATE TABLE t (a TEXT CHARSET latin1) CHARSET latin1",
+        "CREATE TABLE u CHARSET latin1 SELECT * FROM t",
+        "CREATE TABLE v CHARSET utf8mb4 AS SELECT a, 1 AS b FROM t",
     ),
     "control characters in front of a comment": (
         "CREATE TABLE t (a INT, b INT)",

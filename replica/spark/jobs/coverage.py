@@ -18,6 +18,7 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
 from ...sql.quoting import first_names, split_text
+from ...sql.statement_kind import text_of
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside
 
@@ -86,7 +87,7 @@ async def _creations(options: Options, wanted: set[str], found: "Creations") -> 
     async with BinlogStream(selection) as stream:
         async for event in stream:
             assert isinstance(event, QueryEvent)
-            found.add(event.sql, event.schema)
+            found.add(text_of(event), event.schema)
             if wanted <= found.tables:
                 break
     return found.tables

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from protocol.binlog.event import EventHeader
+from protocol.binlog.events import QueryEvent
+from protocol.constants import EventType
 from protocol.wire import utf8_text
 from replica.sql.client_text import client_text
 from replica.sql.ddl_reader import read_statement
-from replica.sql.ddl_statements import AddColumn, AlterTable, ColumnClause, CreateTable, Unread
+from replica.sql.ddl_statements import AddColumn, AlterTable, ColumnClause, CreateTable, TruncateTable, Unread
 from replica.sql.dialect import MSSQL, NO_BACKSLASH_ESCAPES, Dialect
+from replica.sql.statement_kind import read_event, text_of
 from replica.sql.token_reader import TableName
 from replica.sql.words import tokens
 
@@ -110,3 +116,22 @@ def test_settings_of_one_statement() -> None:
 
 def test_names_that_are_no_text_are_not_read() -> None:
     assert isinstance(read_statement("ALTER TABLE t ADD `a\udcff` INT", "s", MYSQL), Unread)
+
+
+def test_modes_in_which_servers_leave_character_sets_out() -> None:
+    ansi = Dialect(False, (9, 7), 1 << 18)
+    assert read(MADE.format("a"), "utf-8", UTF8MB4, UTF8MB4, dialect=ansi)[1] is True
+    assert read(MADE.format("a") + " CHARSET=latin1", "utf-8", UTF8MB4, UTF8MB4, dialect=ansi)[1] is False
+
+
+def event_of(sql: bytes, collation: int) -> QueryEvent:
+    status = b"\x04" + struct.pack("<3H", collation, collation, 255)
+    header = EventHeader(0, EventType.QUERY, 1, 100, 200, 0)
+    return QueryEvent(header, "log.000001", 100, 1, 0, 0, "shop", utf8_text(sql), status)
+
+
+def test_events_are_read_in_their_character_set() -> None:
+    event = event_of("TRUNCATE\xa0ä".encode("latin1"), LATIN1)
+    assert read_event(event, MYSQL) == TruncateTable(TableName("shop", "ä"))
+    assert text_of(event) == "TRUNCATE\xa0ä"
+    assert text_of(event_of("TRUNCATE ä".encode(), UTF8MB4)) == "TRUNCATE ä"
