@@ -31,6 +31,7 @@ from .resolve_start import (
     with_gtids,
 )
 from .resolve_stop import resolve_stop
+from .same_log import check_same_log
 from .semi_sync import offer, overdue_place
 from .session import TRIES
 
@@ -181,6 +182,11 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
         if not is_elsewhere and progress.file_begun is not None:
             place = BinlogPosition(progress.file, progress.position)
             await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
+        if end is not None and not end.is_open and is_same_server(broken.identity, greeted.source):
+            # A source that lost the end of its log in a crash may have given its GTIDs anew meanwhile.
+            place = BinlogPosition(progress.file, progress.position)
+            begun = progress.file_begun
+            await check_same_log(place, begun, gtid_set, greeted.session, greeted.source)
         return point
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)

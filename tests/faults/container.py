@@ -15,6 +15,8 @@ from tests.support.servers import Server
 
 _DOWN = "/run/server.down"
 _DEAD_SECONDS = 60
+_DATA = "/var/lib/mysql"
+_COPY = "/var/lib/mysql-copy"
 
 
 def kill(server: Server, *, signal: str = "KILL", stays_down: bool = False) -> None:
@@ -31,6 +33,23 @@ def start(server: Server) -> None:
     """Let a server come up that was to stay down, and wait until it answers."""
     server.exec("rm", "-f", _DOWN)
     server.wait_until_ready()
+
+
+def keep_state(server: Server) -> None:
+    """Copy the data directory as it is at one moment; `lose_power` goes back to it."""
+    copy = f"rm -rf {_COPY} && cp -a {_DATA} {_COPY}"
+    server.exec(
+        "bash", "-c", f"p=$(</run/server.pid); kill -STOP $p; {copy}; result=$?; kill -CONT $p; exit $result"
+    )
+
+
+def lose_power(server: Server) -> None:
+    """Restart the server as after a power failure: what it has written since `keep_state` had not reached the disk."""
+    process = server.exec("cat", "/run/server.pid").decode().strip()
+    kill(server, stays_down=True)
+    waits = f"while [[ -e /proc/{process}/exe ]]; do sleep 0.05; done"
+    server.exec("bash", "-c", f"{waits}; rm -rf {_DATA}/* && cp -a {_COPY}/. {_DATA}/")
+    start(server)
 
 
 def kill_dumps(server: Server) -> None:
