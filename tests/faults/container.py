@@ -44,7 +44,7 @@ def keep_state(server: Server) -> None:
 
 
 def lose_power(server: Server) -> None:
-    """Restart the server as after a power failure: what it has written since `keep_state` had not reached the disk."""
+    """Restart the server as after a power failure: what it wrote since `keep_state` had not reached the disk."""
     process = server.exec("cat", "/run/server.pid").decode().strip()
     kill(server, stays_down=True)
     waits = f"while [[ -e /proc/{process}/exe ]]; do sleep 0.05; done"
