@@ -66,9 +66,9 @@ def _version(header: Any) -> int:
     version = header.get("version") if isinstance(header, dict) else None
     if type(version) is int and version > VERSION:
         raise ConfigurationError(
-            f"a schema history of version {version}, written by a later mysql-replica; this one reads up to version "
-            f"{VERSION}: upgrade"
+            f"it has version {version}, written by a later mysql-replica; this one reads up to version {VERSION}: "
+            "upgrade"
         )
     if type(version) is not int or version < _UNCHAINED:
-        raise ConfigurationError(f"not a schema history of version {VERSION}: {str(header)[:200]}")
+        raise ConfigurationError(f"it has no version up to {VERSION}: {str(header)[:200]}")
     return version

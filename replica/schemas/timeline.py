@@ -325,6 +325,8 @@ class SchemaHistory:
         """The reverse of ``to_lines``, with ``change_lines`` behind; ``ConfigurationError`` on anything else."""
         try:
             return _Loader().load(lines)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"not a schema history: {error}") from error
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ConfigurationError(f"not a schema history: {type(error).__name__}: {error}") from error
 
@@ -345,7 +347,7 @@ class _Loader:
         rows = stored.read(lines)
         header = next(rows, None)
         if header is None:
-            raise ConfigurationError("not a schema history: it is empty")
+            raise ConfigurationError("it is empty")
         begin = BinlogPosition.parse(header["begin"])
         head, schemas, heads = header["head"], dict(header["schemas"]), 0
         for row in rows:
@@ -370,7 +372,7 @@ class _Loader:
                 # What is still behind the head was left by a kill: its statement is followed once more.
                 self._changes.clear()
         if stored.needs_end and not heads:
-            raise ConfigurationError("not a schema history: its end is missing")
+            raise ConfigurationError("its end is missing")
         now = {table: timeline.last for table, timeline in self._timelines.items()}
         return SchemaHistory(
             str(header["source"]),

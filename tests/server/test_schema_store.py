@@ -73,18 +73,25 @@ def line(text: str) -> bytes:
     return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
 
 
-def old_version(data: bytes) -> bytes:
-    """A store as an older version would have written it."""
+def of_version(version: int, data: bytes) -> bytes:
+    """A store as another version would have written it."""
     first, _, rest = data.partition(b"\n")
-    return line(first.decode().rpartition(" ")[0].replace('"version":1', '"version":0')) + rest
+    return line(first.decode().rpartition(" ")[0].replace('"version":2', f'"version":{version}')) + rest
+
+
+def without_a_line(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join([*lines[:5], *lines[6:]])
 
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a letter": (lambda data: data.replace(b'"int"', b'"inT"'), "is damaged"),
     "binary": (lambda data: b"\xff" + data[1:], "is no schema store"),
     "a lost beginning": (lambda data: data[5:], "is damaged"),
-    "empty": (lambda data: b"", "not a schema history of version 1"),
-    "an older format": (old_version, "not a schema history of version 1"),
+    "empty": (lambda data: b"", "not a schema history: it is empty"),
+    "a lost line": (without_a_line, "line 6 is damaged, or lines are missing before it"),
+    "an unknown format": (lambda data: of_version(0, data), "it has no version up to 2"),
+    "a later format": (lambda data: of_version(3, data), "written by a later mysql-replica"),
 }
 
 

@@ -220,7 +220,7 @@ def test_a_head_in_front_of_a_statement_that_was_not_done() -> None:
 
 
 def test_a_later_version() -> None:
-    with pytest.raises(ConfigurationError, match="version 3, written by a later mysql-replica"):
+    with pytest.raises(ConfigurationError, match="it has version 3, written by a later mysql-replica"):
         SchemaHistory.from_lines([line('{"version": 3}')])
 
 
