@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import quote
 
-from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
 from protocol.position import Checkpoint
 from protocol.records import record
 from protocol.rows.compiler import Row
@@ -149,9 +149,14 @@ class WorkFolder:
         for number, key in self._db.execute("SELECT number, key FROM changed"):
             self._marks[hash((number, key)) % _MARKS] = 1
         committed = {path for (path,) in self._db.execute("SELECT path FROM parts")}
-        for name in _names_in(self._folder):
+        names = _names_in(self._folder)
+        for name in names:
             if name.startswith("part-") and name.removesuffix(".keys") not in committed:
                 os.unlink(os.path.join(self._folder, name))
+        if not self.is_copied:
+            # Later they may have been moved to their places.
+            for name in sorted(committed.difference(names))[:1]:
+                raise self._lacks(name)
         self._parts = int(self._meta("parts") or 0)
         self.unfinished = sum(not table.is_whole for table in self.tables.values())
 
@@ -166,7 +171,13 @@ class WorkFolder:
     def checkpoint(self) -> Checkpoint | None:
         """The place of the last commit; None if nothing was committed."""
         text = self._meta("checkpoint")
-        return None if text is None else Checkpoint.from_dict(json.loads(text))
+        try:
+            return None if text is None else Checkpoint.from_dict(json.loads(text))
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self._target}: the state of the unfinished export cannot be used ({error}): remove the folder, and "
+                "copy again"
+            ) from error
 
     @property
     def is_copied(self) -> bool:
@@ -459,9 +470,18 @@ class WorkFolder:
         folder = os.path.join(self._target, fitting(f"{schema}.{quote(table.name, safe=' ')}"))
         os.makedirs(folder, exist_ok=True)
         for number, path in enumerate(self._paths(table.number)):
+            target = os.path.join(folder, f"part-{number:05d}.{self._form.suffix}")
             # A run that was killed here has moved some of them.
             if os.path.exists(path):
-                os.replace(path, os.path.join(folder, f"part-{number:05d}.{self._form.suffix}"))
+                os.replace(path, target)
+            elif not os.path.exists(target):
+                raise self._lacks(os.path.basename(path))
+
+    def _lacks(self, name: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self._folder} lacks {name}, which has rows of the unfinished export: remove {self._target}, and copy "
+            "again"
+        )
 
     def _meta(self, name: str) -> str | None:
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

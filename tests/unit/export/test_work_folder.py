@@ -411,3 +411,27 @@ def test_a_damaged_state_is_told_with_its_remedy(sound: int, tmp_path: Path) -> 
     state.write_bytes(state.read_bytes()[:sound] + b"\x55" * 40_000)
     with pytest.raises(CheckpointError, match=r"damaged .*: remove the folder, and copy again"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_lost_file_is_told(is_copied: bool, tmp_path: Path) -> None:
+    """Its rows were left out of the export, without a word."""
+    work = opened(tmp_path)
+    work.add_rows(IDENTITY, TABLE, [(1, "a")])
+    work.commit(PLACE)
+    work.add_rows(IDENTITY, TABLE, [(2, "b")])
+    work.complete(IDENTITY, TABLE, is_dropped=False)
+    work.commit(PLACE, is_copied=is_copied)
+    work.close()
+    (tmp_path / ".copy" / "part-000001.jsonl").unlink()
+    with pytest.raises(CheckpointError, match=r"lacks part-000001\.jsonl.*: remove .*, and copy again"):
+        list(opened(tmp_path).finish())
+
+
+def test_a_place_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """As that of a later release would be."""
+    opened(tmp_path).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / ".copy" / "state.sqlite")) as database, database:
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoint', '{\"version\": 7}')")
+    with pytest.raises(CheckpointError, match=r"version 7.*: remove the folder, and copy again"):
+        _ = opened(tmp_path).checkpoint
