@@ -175,8 +175,8 @@ class WorkFolder:
             return None if text is None else Checkpoint.from_dict(json.loads(text))
         except ValueError as error:
             raise CheckpointError(
-                f"{self._target}: the state of the unfinished export cannot be used ({error}): remove the folder, and "
-                "copy again"
+                f"{self._target}: the state of the unfinished export cannot be used ({error}): remove the folder, "
+                "and copy again"
             ) from error
 
     @property

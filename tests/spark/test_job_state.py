@@ -11,6 +11,7 @@ pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
+from protocol.errors import CheckpointError
 from replica.spark.jobs import job_state
 from replica.spark.jobs.job_state import JobState, TableState
 
@@ -54,3 +55,27 @@ def test_tables_of_an_earlier_release_get_the_retention(
     found = job_state.peek(str(tmp_path), {})
     assert found is not None
     assert found[1:] == ("query", 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("other", "shop.t", "1", None),
+        ("log", "other", "1", None),
+        ("table", "shop.t", '{"other": 1}', None),
+        ("again", "shop.t", "{}", None),
+        ("waiting", "shop.t", "[]", None),
+    ],
+)
+def test_a_state_of_a_later_release_is_not_read_as_another_one(
+    row: tuple[str, str, str, None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of an unknown kind made its table one that the log has dropped."""
+    rows = JobState().rows()
+    with monkeypatch.context() as later:
+        later.setattr(JobState, "rows", lambda _: [*rows, row])
+        save(tmp_path, 0)
+    with pytest.raises(CheckpointError, match=r"cannot read the state .*: if a later one has written it, upgrade"):
+        job_state.load(str(tmp_path), "query", 1, {})
+    with pytest.raises(CheckpointError, match="cannot read the state"):
+        job_state.peek(str(tmp_path), {})

@@ -59,6 +59,7 @@ _RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 
 # The row with the query and the micro-batch, for readers that do not know them.
 _PLACE: Final = "place"
 _TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
+_SETS: Final = MappingProxyType({"schema": "schemas", "absent": "absent"})
 _Row = tuple[str, str, str, bytes | None]
 
 
@@ -334,7 +335,7 @@ class JobState:
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
-        """The reverse of ``rows``."""
+        """The reverse of ``rows``; any of several errors for what is no state."""
         state = cls()
         prepared = []
         for kind, name, value, _ in rows:
@@ -354,8 +355,10 @@ class JobState:
                 number, table, key, schema, part = json.loads(value)
                 found = PreparedRows(table, tuple(key), schema_from_text(schema), part_from_json(part))
                 prepared.append((name, number, found))
+            elif kind in _SETS:
+                getattr(state, _SETS[kind]).add(name)
             elif kind != _PLACE:
-                (state.schemas if kind == "schema" else state.absent).add(name)
+                raise ValueError(f"it has rows of the kind {kind!r}")
         for xa, _, found in sorted(prepared, key=lambda one: one[:2]):
             state.prepared.setdefault(xa, []).append(found)
         return state
@@ -373,7 +376,7 @@ def exists(target: str, storage: Mapping[str, str]) -> bool:
 def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tuple[JobState, int] | None:
     """The state, and the number of the last micro-batch that changed it; None if this query has just begun.
 
-    Raises ``CheckpointError`` for a target that belongs to another query.
+    Raises ``CheckpointError`` for a target that belongs to another query, or whose state cannot be read.
     """
     try:
         table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
@@ -390,7 +393,7 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
     rows = _rows_of(table, target, storage)
-    return JobState.from_rows(_with_parts(rows, target, storage)), done
+    return _state_of(_with_parts(rows, target, storage), target), done
 
 
 def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> list[_Row]:
@@ -424,7 +427,17 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
         return None
     rows = _rows_of(table, target, storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
-    return (JobState.from_rows(rows), *places[0]) if places else None
+    return (_state_of(rows, target), *places[0]) if places else None
+
+
+def _state_of(rows: list[_Row], target: str) -> JobState:
+    try:
+        return JobState.from_rows(rows)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{target}/{FOLDER}: this mysql-replica cannot read the state ({error}): if a later one has written it, "
+            "upgrade; else it is damaged, and the tables are to be made anew in another target"
+        ) from error
 
 
 def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
