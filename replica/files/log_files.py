@@ -4,19 +4,22 @@ Hands out the bytes of one open file; it does not know events.
 """
 
 import glob
+import logging
 import os
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from protocol.binlog.freed_blocks import keep_freed_blocks
 from protocol.constants import BINLOG_MAGIC
 from protocol.errors import ConfigurationError, DecodeError, TruncatedError
-from protocol.position import split_file_name
+from protocol.position import file_with_number, split_file_name
 from protocol.records import record
 from protocol.wire import ReadBytes, utf8_text
 
+_LOGGER: Final = logging.getLogger(__name__)
 STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
@@ -169,7 +172,33 @@ def _read_index(path: str) -> list[str]:
     lines = text.splitlines()
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
-    return [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
+    paths = [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
+    check_order(path, paths)
+    return paths
+
+
+def check_order(index: str, files: Sequence[str]) -> None:
+    """Check that an index file has each file once, in order. Raises ``ConfigurationError`` if it has lost a line.
+
+    A file that is not there at all is a warning: somebody may have deleted it.
+    """
+    for before, file in pairwise(files):
+        (base, digits), (other, number) = map(split_file_name, map(base_name, (before, file)))
+        if base != other or not (digits and number) or int(number) == int(digits) + 1:
+            # With another base name the log goes on when log_bin was changed.
+            continue
+        missing = os.path.join(os.path.dirname(before), file_with_number(base, digits, int(digits) + 1))
+        if int(number) <= int(digits) or any(map(os.path.exists, (missing, f"{missing}.gz"))):
+            raise ConfigurationError(
+                f"{index} is damaged, {base_name(file)} follows {base_name(before)} in it: write the files' names "
+                "into it, a line each, the oldest first"
+            )
+        _LOGGER.warning(
+            "%s: %s follows %s; files between them are missing, and changes in them do not come",
+            index,
+            base_name(file),
+            base_name(before),
+        )
 
 
 def damaged_index(path: str) -> ConfigurationError:

@@ -28,7 +28,7 @@ from protocol.wire import unpack_u32, utf8_bytes
 
 from ..config.checkpoint import TEMPORARY_SUFFIX, replace_file
 from ..config.private_files import FILE_MODE, make_folder
-from ..files.log_files import damaged_index
+from ..files.log_files import check_order, damaged_index
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FileEvents
 
@@ -259,6 +259,7 @@ class RelayFolder:
             return
         if not all(map(_FILE_NAME.fullmatch, self._names)):
             raise damaged_index(os.path.join(self.path, self._index))
+        check_order(os.path.join(self.path, self._index), list(map(self._path_of, self._names)))
         self.file = self._names[-1]
         try:
             self._handle = os.open(self._path_of(self.file), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

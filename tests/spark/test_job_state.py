@@ -75,7 +75,9 @@ def test_a_state_of_a_later_release_is_not_read_as_another_one(
     with monkeypatch.context() as later:
         later.setattr(JobState, "rows", lambda _: [*rows, row])
         save(tmp_path, 0)
-    with pytest.raises(CheckpointError, match=r"cannot read the state .*: if a later one has written it, upgrade"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot read the state .*: if a later one has written it, upgrade"
+    ):
         job_state.load(str(tmp_path), "query", 1, {})
     with pytest.raises(CheckpointError, match="cannot read the state"):
         job_state.peek(str(tmp_path), {})

@@ -180,6 +180,29 @@ async def test_a_damaged_index_is_told_with_its_remedy(source: Path, copied: Pat
                 find_log_files(copied)
 
 
+@pytest.mark.parametrize("lines", ["13", "1223", "132", "321"])
+async def test_an_index_with_lost_or_doubled_lines_is_damaged(source: Path, copied: Path, lines: str) -> None:
+    """The relay went on, and readers of its folder missed the events of a file, or had them twice."""
+    async with serving(source) as server:
+        await copy(server, copied)
+        (copied / "bin.index").write_text("".join(f"./bin.00000{number}\n" for number in lines))
+        with pytest.raises(
+            ConfigurationError, match=r"bin\.index is damaged, bin.* follows bin.*: write the files'"
+        ):
+            await copy(server, copied)
+        with pytest.raises(ConfigurationError, match=r"bin\.index is damaged"):
+            find_log_files(copied)
+
+
+def test_a_file_that_was_deleted_in_the_middle_is_a_warning(
+    source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (source / "bin.000002").unlink()
+    (source / "bin.index").write_text("./bin.000001\n./bin.000003\n./other.000001\n")
+    assert len(find_log_files(source)) == 3
+    assert "bin.000003 follows bin.000001; files between them are missing" in caplog.text
+
+
 async def test_positions_that_a_source_cannot_be_asked_for(
     source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
