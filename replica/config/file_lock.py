@@ -24,8 +24,8 @@ from .private_files import opener
 from .schema_store import FileSchemaStore, SchemaStore
 
 _LOGGER: Final = logging.getLogger(__name__)
-# Errors of file systems without locks, such as NFS without its lock service.
-_CANNOT_LOCK: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+#: Errors of file systems without locks, such as NFS without its lock service.
+CANNOT_LOCK: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class FileLock:
@@ -50,7 +50,7 @@ class FileLock:
         except BlockingIOError:
             raise self._in_use() from None
         except OSError as error:
-            if error.errno not in _CANNOT_LOCK:
+            if error.errno not in CANNOT_LOCK:
                 raise CheckpointError(
                     f"{self._name} cannot be written: {error.strerror or error}; check the disk and the permissions, "
                     "and start again"

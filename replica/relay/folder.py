@@ -6,6 +6,7 @@ event at the end is cut off when the directory is opened again. Nothing here kno
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -27,11 +28,13 @@ from protocol.position import FIRST_POSITION
 from protocol.wire import unpack_u32, utf8_bytes
 
 from ..config.checkpoint import TEMPORARY_SUFFIX, replace_file
+from ..config.file_lock import CANNOT_LOCK
 from ..config.private_files import FILE_MODE, make_folder
 from ..files.log_files import check_order, damaged_index
 from ..server.identity import read_server_uuid, write_server_uuid
 from ..server.served_log import FileEvents
 
+_LOGGER: Final = logging.getLogger(__name__)
 _LOCK: Final = "relay.lock"
 # COM_BINLOG_DUMP has 32 bits for a position.
 _MAX_POSITION: Final = POSITION_MASK
@@ -232,11 +235,15 @@ class RelayFolder:
         lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise ConfigurationError(
-                f"another relay writes into {self.path}: give each relay a directory of its own"
-            ) from None
+        except OSError as error:
+            if error.errno not in CANNOT_LOCK:
+                os.close(lock)
+                if not isinstance(error, BlockingIOError):
+                    raise
+                raise ConfigurationError(
+                    f"another relay writes into {self.path}: give each relay a directory of its own"
+                ) from None
+            _LOGGER.warning("%s cannot be locked (%s): only one relay may use it", self.path, error.strerror)
         for name in os.listdir(self.path):
             if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
                 os.unlink(os.path.join(self.path, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import socket
 from functools import partial
@@ -201,6 +202,19 @@ def test_a_file_that_was_deleted_in_the_middle_is_a_warning(
     (source / "bin.index").write_text("./bin.000001\n./bin.000003\n./other.000001\n")
     assert len(find_log_files(source)) == 3
     assert "bin.000003 follows bin.000001; files between them are missing" in caplog.text
+
+
+def test_a_file_system_without_locks(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As NFS without its lock service: another relay was said to write there, and none could."""
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    RelayFolder(copied).close()
+    assert "cannot be locked (No locks available): only one relay may use it" in caplog.text
 
 
 async def test_positions_that_a_source_cannot_be_asked_for(
