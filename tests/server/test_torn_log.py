@@ -46,11 +46,15 @@ def torn_transaction(log: bytes) -> bytes:
     return bytes(moved[:-8])
 
 
-def crash(server: Server) -> str:
-    """Kill the server, and let the newest file of its log end within an event. Returns the file."""
+def crash(server: Server, size: int | None = None) -> str:
+    """Kill the server, and let the newest file of its log end within an event. Returns the file.
+
+    ``size``: so many bytes of the transaction are there; else all but some of its last event.
+    """
     file = str(server.query("SHOW MASTER STATUS")[0][0])
     container.kill(server, stays_down=True)
-    text = base64.b64encode(torn_transaction(server.exec("cat", f"{_FOLDER}/{file}"))).decode()
+    torn = torn_transaction(server.exec("cat", f"{_FOLDER}/{file}"))
+    text = base64.b64encode(torn[:size]).decode()
     server.exec("bash", "-c", f"echo {text} | base64 -d >> {_FOLDER}/{file}")
     container.start(server)
     return file
@@ -112,6 +116,32 @@ async def test_the_stream_goes_on_with_the_next_file(
             assert stream.checkpoint.file > torn
             # By GTIDs it is passed over, by position it was seen.
             assert stream.status.reconnects >= 1 + (begins != "GTIDs")
+
+
+@pytest.mark.parametrize("size", [3, 25])
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_the_first_event_of_a_transaction_is_torn(
+    supervised_server: Callable[..., Server], tmp_path: Path, size: int, is_running: bool
+) -> None:
+    """Events cannot be shown there, as within an event: a stream by GTIDs took the log for another one."""
+    server = supervised_server("mariadb:11.8")
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+        store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+        options: dict[str, Any] = {"start": "now", "checkpoints": store, "reconnect": _POLICY}
+        async with asyncio.timeout(SECONDS), stream_of(server, tables=f"{schema}.t", **options) as stream:
+            insert(server, schema, 1)
+            assert await committed(stream, 1) == [1]
+            await stream.acknowledge()
+            if is_running:
+                await asyncio.to_thread(crash, server, size)
+                insert(server, schema, 2)
+                assert await committed(stream, 2) == [2]
+        if not is_running:
+            await asyncio.to_thread(crash, server, size)
+            insert(server, schema, 2)
+            async with asyncio.timeout(SECONDS), stream_of(server, tables=f"{schema}.t", **options) as stream:
+                assert await committed(stream, 2) == [2]
 
 
 def rows_in(folder: Path) -> list[int]:
