@@ -25,6 +25,7 @@ from protocol.constants import (
 from protocol.errors import (
     ConfigurationError,
     PositionInsideEventError,
+    PositionPastEndError,
     ReplicaError,
     SourceChangedError,
     SourceConfigurationError,
@@ -170,7 +171,7 @@ class BinlogRelay:
                     if not self._connections:
                         raise
                     self._state = "waiting"
-                    self._retry.lost(error)
+                    self._lost(error, self._folder)
                     self._may_be_torn = isinstance(error, PositionInsideEventError)
                     await self._retry.wait()
                 finally:
@@ -184,6 +185,15 @@ class BinlogRelay:
             self._opening.cancel()
         if self._session is not None:
             self._session.abort()
+
+    def _lost(self, error: ReplicaError, folder: RelayFolder) -> None:
+        """Note a failed connection. Raises an error that trying again does not help."""
+        try:
+            self._retry.lost(error)
+        except (PositionPastEndError, PositionInsideEventError) as final:
+            if not folder.file:
+                raise
+            raise folder.shortened(final.message) from final
 
     # One connection
 
@@ -238,6 +248,9 @@ class BinlogRelay:
             next_file = None
             if self._may_be_torn:
                 next_file = await greeted.scan().file_behind_torn_event(folder.file, folder.end)
+            if next_file:
+                # What is in front of the torn event was compared before.
+                folder.position = folder.end
             return StartPoint(next_file or folder.file, FIRST_POSITION if next_file else folder.position)
         if isinstance(self._options.start, BinlogPosition):
             return StartPoint(self._options.start.file, FIRST_POSITION)
@@ -266,6 +279,7 @@ class BinlogRelay:
         while events := await dump.session.read_events(self._options.connect_timeout):
             self._take(copy, events)
             await self._sync(copy.folder, is_idle=False)
+        copy.folder.check_end()
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
         before = copy.events

@@ -118,6 +118,7 @@ class RelayFolder:
                 f"the source goes back to {file}, which {self.path} holds already: its log was reset, or it is "
                 "another server -- give the relay another directory"
             )
+        self.check_end()
         if position != FIRST_POSITION:
             raise DecodeError(
                 f"the source starts the file at position {position} instead of {FIRST_POSITION}",
@@ -128,6 +129,18 @@ class RelayFolder:
             # Else each of such announcements would make an empty file.
             raise DecodeError(f"the source goes on to {file}, and has sent no event of {self.file}", file)
         self._begin(file)
+
+    def check_end(self) -> None:
+        """The source has sent all that it has of the file: raise ``SourceChangedError`` if the copy has more."""
+        if self.position < self._size:
+            raise self.shortened(f"it ends at {self.position}")
+
+    def shortened(self, reason: str) -> SourceChangedError:
+        """The error for a source whose file is shorter than the copy."""
+        return SourceChangedError(
+            f"the source does not have {self.file} as far as {self.path} ({reason}): it lost the file's end in a "
+            "crash (sync_binlog other than 1), or was restored from a backup -- give the relay another directory"
+        )
 
     def append(self, events: Sequence[bytes]) -> None:
         """Add the next raw events of the file. ``write`` writes them.

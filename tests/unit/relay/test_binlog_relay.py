@@ -318,6 +318,20 @@ async def test_another_source(source: Path, copied: Path) -> None:
             await copy(server, copied)
 
 
+async def test_a_source_that_lost_the_end_of_its_log(source: Path, copied: Path) -> None:
+    """It was told to choose a new start, which a directory with files does not take."""
+    whole = whole_events((source / "bin.000003").read_bytes())
+    async with serving(source) as server:
+        await copy(server, copied)
+    for size in (len(b"".join(whole[:-1])), len(b"".join(whole[:-2]))):
+        (source / "bin.000003").write_bytes(b"".join(whole)[:size])
+        async with serving(source) as server:
+            with pytest.raises(
+                SourceChangedError, match=r"does not have bin\.000003 as far as .* another directory"
+            ):
+                await copy(server, copied)
+
+
 async def test_one_relay_at_a_time(source: Path, copied: Path) -> None:
     with RelayFolder(copied):
         async with serving(source) as server:
