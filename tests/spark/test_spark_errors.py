@@ -42,6 +42,15 @@ def run_task(spark: SparkSession, error: Exception) -> None:
             PermissionError(13, "Permission denied"),
             r"^a task of Spark: \[Errno 13\] Permission denied -- on a ",
         ),
+        (
+            OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device"),
+            r"^a disk of the job is full \(No space left on device\): .* -- make room and start the job again",
+        ),
+        (
+            # As deltalake words it; it was called a defect.
+            RuntimeError("Failed to parse parquet: External: No space left on device (os error 28)"),
+            r"^a disk of the job is full ",
+        ),
     ],
 )
 def test_what_a_machine_lacks(spark: SparkSession, error: Exception, text: str) -> None:

@@ -19,6 +19,8 @@ _RAISED: Final = re.compile(r"^([\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _NO_MODULE: Final = re.compile(r"No module named '([^']+)'")
 _OF_FOLDERS: Final = frozenset({"FileNotFoundError", "PermissionError", "OSError"})
+# The system's words, in errors of Java, Python, Arrow and Delta.
+_FULL: Final = re.compile("No space left on device|Disk quota exceeded")
 # py4j's text begins with the name of a method, which says nothing.
 _OF_JAVA: Final = re.compile(r"^: (.+)$", re.MULTILINE)
 
@@ -41,6 +43,11 @@ def _explained(error: Exception) -> str | None:
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return None
     text = str(error)
+    if (full := _FULL.search(text)) is not None:
+        return (
+            f"a disk of the job is full ({full[0]}): that of the target, the state, the spool or Spark's temporary "
+            "files -- make room and start the job again, it goes on where it was"
+        )
     if _TRACEBACK in text:
         raised = _RAISED.findall(text)
         return _of_a_machine(*raised[-1]) if raised else None
