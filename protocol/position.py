@@ -121,6 +121,12 @@ class Checkpoint:
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
         names = set(cls.__match_args__)
+        unknown = sorted(data.keys() - names)
+        if unknown:
+            raise ConfigurationError(
+                f"this library knows no {', '.join(unknown)} of a checkpoint: if a later mysql-replica wrote it, "
+                "upgrade"
+            )
         if names != data.keys() | _OPTIONAL:
             names -= _OPTIONAL
             raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")

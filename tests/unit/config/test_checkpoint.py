@@ -115,7 +115,10 @@ VALID = FIRST.to_dict()
         (b"{}", "version None"),
         (b'{"version": "1"}', "version '1'"),
         (b'{"version": 1}', "keys"),
-        (json.dumps(VALID | {"extra": 1}).encode(), "keys"),
+        (
+            json.dumps(VALID | {"extra": 1}).encode(),
+            "no extra of a checkpoint: if a later mysql-replica wrote it",
+        ),
         (json.dumps(VALID | {"position": -1}).encode(), "position"),
         (json.dumps(VALID | {"gtid_set": "nonsense"}).encode(), "nonsense"),
         (json.dumps(VALID | {"server_id": "97"}).encode(), "server_id"),
