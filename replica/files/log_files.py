@@ -4,7 +4,6 @@ Hands out the bytes of one open file; it does not know events.
 """
 
 import glob
-import logging
 import os
 import sys
 import zlib
@@ -19,7 +18,6 @@ from protocol.position import file_with_number, split_file_name
 from protocol.records import record
 from protocol.wire import ReadBytes, utf8_text
 
-_LOGGER: Final = logging.getLogger(__name__)
 STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
@@ -193,7 +191,10 @@ def check_order(index: str, files: Sequence[str]) -> None:
                 f"{index} is damaged, {base_name(file)} follows {base_name(before)} in it: write the files' names "
                 "into it, a line each, the oldest first"
             )
-        _LOGGER.warning(
+        # It takes 2 ms to import, and nearly no index has this.
+        import logging
+
+        logging.getLogger(__name__).warning(
             "%s: %s follows %s; files between them are missing, and changes in them do not come",
             index,
             base_name(file),

@@ -178,15 +178,15 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
                 ) from error
             # It is this host that cannot serve the stream, and no option of the user: another host may.
             raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
-        # Until the first file of a new server has come, the place is that of the server before.
-        if not is_elsewhere and progress.file_begun is not None:
-            place = BinlogPosition(progress.file, progress.position)
-            await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
         if end is not None and not end.is_open and is_same_server(broken.identity, greeted.source):
             # A source that lost the end of its log in a crash may have given its GTIDs anew meanwhile.
             place = BinlogPosition(progress.file, progress.position)
             begun = progress.file_begun
             await check_same_log(place, begun, gtid_set, greeted.session, greeted.source)
+        # Until the first file of a new server has come, the place is that of the server before.
+        if not is_elsewhere and progress.file_begun is not None:
+            place = BinlogPosition(progress.file, progress.position)
+            await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
         return point
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
