@@ -108,7 +108,7 @@ async def test_random_sessions(
             findings = compare(run)
             counts = Counter({"named": 0})
             if has_consumers:
-                counts = await readers.check_doubtful(begin, rng, statements // 10)
+                counts = await readers.check_doubtful(begin, rng, 3 if statements < 100 else 6)
         finally:
             run.close()
     print(f"{server.name}: {findings}, {len(run.errors)} refused; consumers: {dict(counts)}")
