@@ -226,7 +226,7 @@ class Catalog:
             return []
         step = _Step(self, statement)
         if statement.doubt:
-            step.lose(tables_of(read), statement.doubt)
+            step.lose(ddl.tables_of(read), statement.doubt)
         elif statement.error_code:
             step.fail(read)
         else:
@@ -278,7 +278,7 @@ class _Step:
         elif isinstance(read, ddl.DropTables) and self._statement.error_code == NO_SUCH_TABLE:
             self.drop_tables(read)
         else:
-            self.lose(tables_of(read), f"failed with error {self._statement.error_code}")
+            self.lose(ddl.tables_of(read), f"failed with error {self._statement.error_code}")
 
     def lose(self, tables: Iterable[TableName], reason: str) -> None:
         """Nothing is known of these tables behind the statement."""
@@ -352,7 +352,7 @@ class _Step:
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
         if self._statement.uses_temporary:
-            there = [table for table in tables_of(read) if self._get(table) is not None]
+            there = [table for table in ddl.tables_of(read) if self._get(table) is not None]
             self.lose(there, "temporary tables may have been renamed")
             return
         for old, new in read.pairs:
@@ -378,7 +378,7 @@ class _Step:
     def alter_table(self, read: ddl.AlterTable) -> None:
         shape = self._get(read.table)
         if self._statement.uses_temporary:
-            there = [table for table in tables_of(read) if self._get(table) is not None]
+            there = [table for table in ddl.tables_of(read) if self._get(table) is not None]
             self.lose(there, f"{read.table} may be a temporary table")
             return
         if shape is None:
@@ -454,26 +454,6 @@ def short_text(sql: str) -> str:
     # A statement may name many tables, each of which is told why its columns are not known.
     text = " ".join(sql[:_MOST_READ].split()).encode(errors="backslashreplace").decode()
     return text if len(text) <= _MOST_TEXT and len(sql) <= _MOST_READ else f"{text[:_MOST_TEXT]}..."
-
-
-def tables_of(read: ddl.DdlStatement) -> tuple[TableName, ...]:
-    """The tables that a statement names, as far as it may change them."""
-    match read:
-        case ddl.DropTables() | ddl.Unread():
-            return read.tables
-        case ddl.RenameTables():
-            return tuple(table for pair in read.pairs for table in pair)
-        case ddl.AlterTable():
-            others = (
-                clause.table
-                for clause in read.clauses
-                if isinstance(clause, ddl.RenameTo | ddl.ChangePartitions) and clause.table is not None
-            )
-            return (read.table, *others)
-        case ddl.CreateTable() | ddl.CreateSequence():
-            return (read.table,)
-        case _:
-            return ()
 
 
 _APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(

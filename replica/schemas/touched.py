@@ -9,7 +9,7 @@ from protocol.records import field, record
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
-from .catalog import Statement, tables_of
+from .catalog import Statement
 
 _Place = TypeVar("_Place")
 # Stands for every table; no schema has this name.
@@ -45,7 +45,7 @@ class Linked:
 
 def linked_by(read: ddl.DdlStatement | None) -> Linked:
     """``Linked`` of what ``read_statement`` returns."""
-    tables = frozenset[TableName]() if read is None else frozenset(tables_of(read))
+    tables = frozenset[TableName]() if read is None else frozenset(ddl.tables_of(read))
     match read:
         case ddl.CreateSchema() | ddl.AlterSchema() | ddl.DropSchema():
             return Linked(frozenset([read.schema]))
@@ -69,7 +69,7 @@ def touched_by(statements: Iterable[Statement]) -> Touched:
         if isinstance(read, ddl.DropSchema | ddl.CreateSchema | ddl.AlterSchema):
             schemas.add(read.schema)
         if read is not None:
-            tables.update(tables_of(read))
+            tables.update(ddl.tables_of(read))
             is_every = is_every or (isinstance(read, ddl.Unread) and read.is_about_any)
     return Touched(frozenset(tables), frozenset(schemas), is_every)
 

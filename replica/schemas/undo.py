@@ -7,6 +7,7 @@ names without it. ``past_history`` puts this together with what later statements
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from .catalog import (
     keeps_table,
     other_tables,
     short_text,
-    tables_of,
 )
 from .charset_names import UnknownShapeError
 from .column_shapes import BLOB_TYPES, STRING_TYPES
@@ -44,15 +44,17 @@ def undo(
         return {}
     step = _Undo(catalog, statement, named)
     if statement.doubt:
-        step.lose(tables_of(read), statement.doubt)
+        step.lose(ddl.tables_of(read), statement.doubt)
     elif statement.uses_temporary and isinstance(read, ddl.AlterTable | ddl.RenameTables):
-        step.lose([table for table in tables_of(read) if catalog.get(table) is not None], "temporary tables")
+        step.lose(
+            [table for table in ddl.tables_of(read) if catalog.get(table) is not None], "temporary tables"
+        )
     elif not statement.error_code:
         _UNDO[type(read)](step, read)
     elif isinstance(read, ddl.DropTables) and statement.error_code == NO_SUCH_TABLE:
         step.drop_tables(read)
     else:
-        step.lose(tables_of(read), f"failed with error {statement.error_code}")
+        step.lose(ddl.tables_of(read), f"failed with error {statement.error_code}")
     return step.behind
 
 
@@ -100,8 +102,8 @@ class _Undo:
         """Rows alone."""
 
     def unread(self, read: ddl.Unread) -> None:
-        every = dict.fromkeys([*self._catalog.tables, *self._named])
-        self.lose([*every] if read.is_about_any else read.tables, read.reason)
+        every = {*self._catalog.tables, *chain.from_iterable(self._named.values())}
+        self.lose(sorted(every) if read.is_about_any else read.tables, read.reason)
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
         for old, new in reversed(read.pairs):

@@ -402,3 +402,23 @@ DdlStatement = (
     | DropSchema
     | Unread
 )
+
+
+def tables_of(read: DdlStatement) -> tuple[TableName, ...]:
+    """The tables that a statement names, as far as it may change them."""
+    match read:
+        case DropTables() | Unread():
+            return read.tables
+        case RenameTables():
+            return tuple(table for pair in read.pairs for table in pair)
+        case AlterTable():
+            others = (
+                clause.table
+                for clause in read.clauses
+                if isinstance(clause, RenameTo | ChangePartitions) and clause.table is not None
+            )
+            return (read.table, *others)
+        case CreateTable() | CreateSequence():
+            return (read.table,)
+        case _:
+            return ()
