@@ -17,7 +17,7 @@ from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
 from .past_history import LoggedStatement
 from .reading import IsUntouched, TableReader
-from .touched import Linked, linked_by
+from .touched import EVERY, Linked, linked_by
 
 # The text of the statements, and what each takes besides.
 _MOST_BYTES: Final = 32 << 20
@@ -78,7 +78,7 @@ class ScannedLog:
         await self._link()
         low, high = self._range(begin, end)
         numbers, names = set[int](), {table}
-        waiting: list[TableName | str] = [table, table.schema]
+        waiting: list[TableName | str] = [table, table.schema, EVERY]
         while waiting:
             known = self._numbers.get(waiting.pop(), [])
             for number in known[bisect_left(known, low) : bisect_left(known, high)]:

@@ -12,8 +12,8 @@ from ..sql.token_reader import TableName
 from .catalog import Statement
 
 _Place = TypeVar("_Place")
-# Stands for every table; no schema has this name.
-_EVERY: Final = ""
+#: Stands for every table; no schema has this name.
+EVERY: Final = ""
 
 
 @record(slots=True, frozen=True)
@@ -37,7 +37,9 @@ class Touched:
 
 @record(slots=True, frozen=True)
 class Linked:
-    """What a statement changes, tables and schemas, and the tables from whose columns those of its tables come."""
+    """What a statement changes: tables, and schemas or ``EVERY``. ``sources`` are the tables from whose columns those
+    of its tables come.
+    """
 
     changed: frozenset[TableName | str]
     sources: frozenset[TableName] = frozenset()
@@ -49,6 +51,8 @@ def linked_by(read: ddl.DdlStatement | None) -> Linked:
     match read:
         case ddl.CreateSchema() | ddl.AlterSchema() | ddl.DropSchema():
             return Linked(frozenset([read.schema]))
+        case ddl.Unread(is_about_any=True):
+            return Linked(frozenset([EVERY]))
         case ddl.DropViews():
             return Linked(frozenset(read.views))
         case ddl.CreateTable(like=TableName() as like):
@@ -81,11 +85,11 @@ def last_touches(
     last: dict[TableName | str, tuple[int, _Place]] = {}
     for number, (statement, place) in enumerate(statements):
         touched = touched_by([statement])
-        every = [_EVERY] if touched.is_every else []
+        every = [EVERY] if touched.is_every else []
         last.update(dict.fromkeys([*touched.tables, *touched.schemas, *every], (number, place)))
     found = dict[TableName, _Place]()
     for table in tables:
-        touches = [last[name] for name in (table, table.schema, _EVERY) if name in last]
+        touches = [last[name] for name in (table, table.schema, EVERY) if name in last]
         if touches:
             found[table] = max(touches, key=itemgetter(0))[1]
     return found

@@ -59,12 +59,12 @@ async def check_unnamed(
     high = await high_mark(session, source)
     found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
     statements = [one.statement for one in found]
-    if any(
+    touched = touched_by(statements)
+    is_untold = touched.is_every or any(
         isinstance(read_statement(one.sql, one.schema, one.dialect), ddl.DropSchema) for one in statements
-    ):
-        # Nothing tells its tables.
-        return
-    if _is_sum_of(digest, map(_digest, touched_by(statements).tables)):
+    )
+    # Nothing tells the tables of a dropped schema, or of a statement that cannot be read.
+    if is_untold or _is_sum_of(digest, map(_digest, touched.tables)):
         return
     raise PrivilegeError(
         _DENIED,
