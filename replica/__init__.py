@@ -413,7 +413,7 @@ def connect(
             there is a moment when no statement of others runs (not for MySQL 5.7 and later).
             ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy. After a
             ``SnapshotRestartedEvent`` (``tx.voided``) a table is read anew: delete the rows that came before it.
-            A stream that goes on with such a checkpoint copies the tables that ``tables`` did not select before.
+            With ``checkpoints`` a stream goes on where it was, and copies tables that ``tables`` did not select then.
         stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its
             transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.
             An open transaction is finished first.

@@ -17,8 +17,14 @@ _MOST_PLAIN: Final = 400
 
 def selection_text(tables: Sequence[str], exclude: Sequence[str]) -> str:
     """The patterns as text: equal texts select the same tables."""
-    text = json.dumps([sorted(set(tables)), sorted(set(exclude))], separators=(",", ":"))
-    return text if len(text) <= _MOST_PLAIN else sha256(text.encode()).hexdigest()
+    return _text([[sorted(set(tables)), sorted(set(exclude))]])
+
+
+def both_select(one: str, other: str) -> str:
+    """The text of the tables that two selections have in common."""
+    if one == other or not (_is_told(one) and _is_told(other)):
+        return other
+    return _text([*json.loads(one), *json.loads(other)])
 
 
 def selected_by(text: str) -> WantsTable | None:
@@ -26,8 +32,17 @@ def selected_by(text: str) -> WantsTable | None:
 
     Raises ``ValueError`` and ``TypeError`` for any other text.
     """
-    if not text.startswith("["):
+    if not _is_told(text):
         return None
-    patterns: list[list[Any]] = json.loads(text)
-    tables, exclude = ([str(pattern) for pattern in part] for part in patterns)
-    return TableFilter(tables, exclude)
+    selections: list[list[list[Any]]] = json.loads(text)
+    filters = [TableFilter(*([str(one) for one in part] for part in pair)) for pair in selections]
+    return lambda schema, name: all(wants(schema, name) for wants in filters)
+
+
+def _is_told(text: str) -> bool:
+    return text.startswith("[")
+
+
+def _text(selections: list[list[list[str]]]) -> str:
+    text = json.dumps(selections, separators=(",", ":"))
+    return text if len(text) <= _MOST_PLAIN else sha256(text.encode()).hexdigest()

@@ -18,7 +18,7 @@ from protocol.records import field, record
 from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid
-from .copied_selection import selected_by
+from .copied_selection import both_select, selected_by
 from .table_copy import TableProgress
 from .touches import Key
 from .transaction_touches import WHOLE_TABLE, TableId
@@ -100,11 +100,13 @@ class CopyState:
                 prepared[xid] = {**prepared[xid], table: (WHOLE_TABLE,)}
         return CopyState(tables, prepared, self.has_all, self.selection, digests=self.digests)
 
-    def select(self, selection: str, wants: WantsTable | None, listed: Iterable[TableId]) -> list[TableId]:
-        """The stream selects other tables now: some leave the copy. Returns those that it did not select before.
+    def select(
+        self, selection: str, wants: WantsTable | None, listed: Iterable[TableId], *, copies_new: bool
+    ) -> list[TableId]:
+        """The stream selects other tables now: some leave the copy. Returns those that come in: ``copies_new``.
 
-        Their copies begin anew, as the consumer may have rows of them from a time when they were selected. ``listed``
-        are the tables of the source that are selected now.
+        They were not selected before. Their copies begin anew, as the consumer may have rows of them from a time when
+        they were selected. ``listed`` are the tables of the source that are selected now.
         """
         if wants is not None:
             self.tables = {table: one for table, one in self.tables.items() if wants(*table)}
@@ -113,11 +115,12 @@ class CopyState:
                 for xid, touched in self.prepared.items()
             }
             self.prepared = {xid: touched for xid, touched in kept.items() if touched}
-        before, self.selection = self.selection, selection
+        before = self.selection
+        self.selection = selection if copies_new else both_select(before, selection)
         if before != selection:
             self.unnamed = None
         selected = selected_by(before)
-        if not self.has_all or selected is None or before == selection:
+        if not (copies_new and self.has_all) or selected is None or before == selection:
             return []
         new = [table for table in listed if not selected(*table)]
         self.tables |= dict.fromkeys(new, TableProgress(is_void=True))

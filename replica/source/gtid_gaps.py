@@ -10,9 +10,9 @@ from typing import Final
 from protocol.binlog.events import AnonymousGtidEvent, Event, GtidEvent
 from protocol.constants import EventType
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG, WITHOUT_GTIDS
-from protocol.errors import PositionError
+from protocol.errors import BinlogNotFoundError, PositionError
 from protocol.gtid import AnyGtidSet, GtidSet
-from protocol.position import BinlogPosition
+from protocol.position import BinlogPosition, is_older
 
 from .log_scan import LogScan
 from .server_facts import Source, log_status
@@ -50,5 +50,12 @@ async def check_all_have_gtids(
             )
         return isinstance(event, GtidEvent) and event.gtid not in known
 
-    # The source itself refuses to send such a transaction as long as gtid_mode is ON.
-    await LogScan(session.options, source).walk(place, visit, _KINDS)
+    scan = LogScan(session.options, source)
+    try:
+        # The source itself refuses to send such a transaction as long as gtid_mode is ON.
+        await scan.walk(place, visit, _KINDS)
+    except BinlogNotFoundError:
+        # The file was purged: what is left of the log is read.
+        oldest = (await scan.files())[0]
+        if is_older(place.file, oldest):
+            await scan.walk(oldest, visit, _KINDS)

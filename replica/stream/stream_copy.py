@@ -127,7 +127,8 @@ class StreamCopy:
             if not (state and state.tables[table].is_whole)
         ]
         copy = self._begin_copy(source)
-        copy.has_all, copy.selection = state is None or state.has_all, selection
+        copy.has_all = state is None or state.has_all
+        copy.selection = selection if state is None else state.selection
         plans = await self._read_plans(session, source, unfinished)
         for table in [table for table in unfinished if table not in plans]:
             await check_gone(session, table, self._options)
@@ -151,8 +152,11 @@ class StreamCopy:
         from ..snapshot.copied_selection import selected_by
 
         before = state.selection
-        new = state.select(selection, self._wants, listed)
-        is_untold = state.has_all and before not in ("", selection) and selected_by(before) is None
+        copies_new = self._options.start == "snapshot"
+        new = state.select(selection, self._wants, listed, copies_new=copies_new)
+        is_untold = (
+            copies_new and state.has_all and before not in ("", selection) and selected_by(before) is None
+        )
         facts = log_facts("selection-changed", source=self._options.address, tables=len(new))
         if new:
             names = first_names([table_text(*table) for table in new])

@@ -213,7 +213,9 @@ async def test_a_log_that_was_reset(name: str, extra_server: Callable[..., Serve
             one_row(server, schema, 100)
             proxy.serve()
             error = await end_of(stream)
-    assert type(error) is replica.TransactionsUnavailableError, repr(error)
+    # MariaDB is asked about the place first, as it may have given the GTIDs anew.
+    expected = "SourceChangedError" if server.family == "mariadb" else "TransactionsUnavailableError"
+    assert type(error).__name__ == expected, repr(error)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -116,9 +116,9 @@ def test_another_selection() -> None:
     state.selection = selection_text(["shop.a", "shop.b"], [])
     read = CopyState.from_text(state.to_text())
     assert read == state
-    assert read.select(selection_text(["shop.b", "shop.a"], ()), None, [a, b]) == []
+    assert read.select(selection_text(["shop.b", "shop.a"], ()), None, [a, b], copies_new=True) == []
     wants = table_filter(["shop.a", "shop.c"])
-    assert read.select(selection_text(["shop.a", "shop.c"], []), wants, [a, c]) == [c]
+    assert read.select(selection_text(["shop.a", "shop.c"], []), wants, [a, c], copies_new=True) == [c]
     assert read.tables == {a: whole, c: TableProgress(is_void=True)}
     assert not read.prepared
     assert CopyState.from_text(read.to_text()) == read
@@ -128,8 +128,20 @@ def test_another_selection() -> None:
     for unknown in ("", long):
         state = CopyState({a: whole}, has_all=True, selection=unknown)
         assert CopyState.from_text(state.to_text()) == state
-        assert state.select(selection_text(["shop.*"], []), None, [a, b]) == []
+        assert state.select(selection_text(["shop.*"], []), None, [a, b], copies_new=True) == []
         assert state.selection == selection_text(["shop.*"], [])
+
+
+def test_a_stream_that_was_not_told_to_copy() -> None:
+    """It copies no new table, and a later one that is told to copies it, also one that left in between."""
+    a, b, c = (("shop", name) for name in "abc")
+    whole = TableProgress(rows=2, is_read=True, is_whole=True)
+    state = CopyState({a: whole, b: whole}, has_all=True, selection=selection_text(["shop.a", "shop.b"], []))
+    wants = table_filter(["shop.a", "shop.c"])
+    assert state.select(selection_text(["shop.a", "shop.c"], []), wants, [a, c], copies_new=False) == []
+    assert state.tables == {a: whole}
+    state = CopyState.from_text(state.to_text())
+    assert state.select(selection_text(["shop.*"], []), None, [a, b, c], copies_new=True) == [b, c]
 
 
 def test_a_table_between_others_that_was_not_selected() -> None:
