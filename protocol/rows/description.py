@@ -94,7 +94,6 @@ _SIZES_IN_BRACKETS = r"\(([0-9]{1,9}(?: *, *[0-9]{1,9})*)\)"
 _LABEL = r"(x?)'((?:[^']|'')*)'"
 # How the servers escape characters of a label in COLUMN_TYPE (unireg.cc, sql_show.cc: append_unescaped).
 _LABEL_ESCAPES = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
-_BEYOND_BASIC_PLANE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _LABEL_ESCAPE = r"''|\\[\\0nr]"
 
 
@@ -131,20 +130,16 @@ def _describe_column(table: Table, column: Column, description: ColumnDescriptio
         charset = "binary" if description.data_type in BINARY_TYPES else description.charset
     labels = column.labels
     if labels is None and column.type in (ColumnType.ENUM, ColumnType.SET):
-        labels = labels_of(description.column_type, description.charset) or None
+        labels = labels_of(description.column_type)
     return replace(column, name=description.name, unsigned=unsigned, charset=charset, labels=labels)
 
 
-def labels_of(column_type: str, charset: str | None) -> tuple[str, ...]:
-    """The labels in COLUMN_TYPE of an ENUM or SET; none if they are not known.
-
-    COLUMN_TYPE has a question mark for each character beyond U+FFFF: nobody can tell it from a question mark.
-    """
-    labels = tuple(
+def labels_of(column_type: str) -> tuple[str, ...]:
+    """The labels in COLUMN_TYPE of an ENUM or SET."""
+    return tuple(
         utf8_text(bytes.fromhex(label)) if is_hex else _unescaped_label(label)
         for is_hex, label in re.findall(_LABEL, column_type)
     )
-    return () if charset in _BEYOND_BASIC_PLANE and "?" in "".join(labels) else labels
 
 
 def numbers_of(column_type: str) -> tuple[int, ...]:

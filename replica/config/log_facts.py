@@ -14,7 +14,6 @@ EVENTS: Final = {
     "names-unknown": "the source does not show a table's columns: table, reason",
     "names-corrected": "information_schema differs from the statements of the log: table, binlog_file, "
     "binlog_position",
-    "labels-unknown": "information_schema does not show all labels of an ENUM or SET: table",
     "pattern-unmatched": "a pattern of tables= has matched nothing: source, pattern, nearest",
     "log-purged": "start= is a time before the source's oldest file: source, binlog_file",
     "semi-sync-off": "commits on the source do not wait: source",

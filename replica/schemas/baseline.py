@@ -4,7 +4,6 @@ It asks no server. The rows are valid for a place in the log only if no statemen
 high mark of the reading is about their tables.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,6 @@ from protocol.records import field, record, replace
 from protocol.rows.description import ColumnDescription, labels_of, numbers_of
 from protocol.wire import utf8_bytes, utf8_text
 
-from ..config.log_facts import log_facts
 from ..sql.token_reader import TableName
 from .catalog import Catalog, Unknown
 from .charset_names import NO_SHAPE, UnknownShapeError, known
@@ -26,8 +24,6 @@ from .hidden_columns import hash_columns, hidden_period
 from .key_list import HASH_ENGINES
 from .logged_statements import LogTraits
 from .shape import ColumnShape, Generated, Key, KeyKind, Role, Shape
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 #: A row of text, as servers send it.
 Row = Sequence[str | None]
@@ -203,19 +199,9 @@ def _texts(rows: Iterable[bytes], values: int) -> Iterator[Row]:
 
 def _state(name: TableName, table: _Listed, made: _Made) -> Shape | Unknown:
     try:
-        shape = _shape(table, made)
+        return _shape(table, made)
     except NO_SHAPE as error:
         return Unknown(f"{name} as information_schema has it: {error}")
-    unlabelled = [column.name for column in shape.columns if column.type in LABEL_TYPES and not column.labels]
-    if unlabelled:
-        _LOGGER.warning(
-            "information_schema does not tell all labels of %s (%s): their values are numbers; "
-            "binlog_row_metadata=FULL logs them",
-            name,
-            ", ".join(unlabelled),
-            extra=log_facts("labels-unknown", table=name),
-        )
-    return shape
 
 
 def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
@@ -260,7 +246,7 @@ def _column(row: Row) -> ColumnShape:
     kind = "geometrycollection" if base == "geomcollection" else base
     text = column_type.lower()
     numbers = numbers_of(text) if kind in _SIZED_TYPES else ()
-    labels = labels_of(column_type, charset) if kind in LABEL_TYPES else ()
+    labels = labels_of(column_type) if kind in LABEL_TYPES else ()
     is_number = "unsigned" in text.rpartition(")")[2] and not labels
     column = ColumnShape(
         intern(name),

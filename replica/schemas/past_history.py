@@ -88,12 +88,12 @@ def contradict(made: State, known: State) -> bool:
 
 
 def _is_same(one: ColumnShape, other: ColumnShape) -> bool:
-    """Whether names and what values need are equal; labels, where both are known."""
-    has_same_labels = one.labels == other.labels or not (one.labels and other.labels)
-    return has_same_labels and (one.name, one.type, one.numbers, one.unsigned, one.charset) == (
+    """Whether names and what values need are equal."""
+    return (one.name, one.type, one.numbers, one.unsigned, one.charset, one.labels) == (
         other.name,
         other.type,
         other.numbers,
         other.unsigned,
         other.charset,
+        other.labels,
     )

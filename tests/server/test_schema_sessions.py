@@ -7,12 +7,10 @@ import contextlib
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
 
-import replica
 from tests.server.support.checkpoint_readers import Readers
 from tests.server.support.schema_oracle import DdlRun, compare
 from tests.server.support.streams import user_of
@@ -60,34 +58,6 @@ def test_sessions_that_are_not_like_others(server: Server, schema: str) -> None:
     others = [reason for reason in findings.unknown if not any(text in reason for text in UNKNOWN)]
     assert not others
     assert findings.shapes > len(findings.unknown)
-
-
-async def values(server: Server, start: Any, schema: str) -> list[dict[str, Any]]:
-    async with replica.connect(server.dsn(), start=start, stop="now", tables=f"{schema}.*") as stream:
-        changes = [change async for tx in stream.transactions() for change in await tx.collect()]
-    return [dict(change.after or {}) for change in changes]
-
-
-async def test_labels_that_information_schema_does_not_have(
-    server: Server, schema: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It shows a question mark for a character beyond U+FFFF. The log has the statement as it was."""
-    name = "\N{PARTY POPPER}"
-    labels = f"('{name}', 'x') CHARSET utf8mb4"
-    columns = f"(e ENUM {labels}, s SET {labels}, f ENUM('?') CHARSET latin1)"
-    with server.connect(database=schema, charset="utf8mb4", autocommit=True) as session:
-        cursor = session.cursor()
-        cursor.execute(f"CREATE TABLE t {columns}")
-        async with replica.connect(server.dsn(), tables=f"{schema}.*") as stream:
-            start = stream.checkpoint
-        cursor.execute("INSERT INTO t VALUES (1, 3, 1), (2, 2, 1)")
-        assert await values(server, start, schema) == [{"e": 1, "s": 3, "f": "?"}, {"e": 2, "s": 2, "f": "?"}]
-        assert "does not tell all labels" in caplog.text
-        cursor.execute(f"CREATE TABLE u {columns}")
-        cursor.execute("INSERT INTO u VALUES (1, 3, 1), (2, 2, 1)")
-        expected = [{"e": name, "s": f"{name},x", "f": "?"}, {"e": "x", "s": "x", "f": "?"}]
-        assert (await values(server, start, schema))[2:] == expected
-        assert "other columns" not in caplog.text
 
 
 @pytest.mark.parametrize("has_consumers", [True, False])
