@@ -41,8 +41,10 @@ from replica.doctor import examine
 from replica.export.exporter import Exporter
 from replica.relay import BinlogRelay
 from replica.spool.live_log import LiveLog
+from tests.faults.lying_source import take_transactions
 from tests.faults.recording import DUMPS, HOST, Recording, key_of
 from tests.support.limited_steps import Step
+from tests.support.socket_source import next_payload
 
 VARIABLE = "RECORDINGS"
 # Longer than any conversation takes: a client that waits for ever fails.
@@ -215,12 +217,7 @@ class _Conversation:
         await self.writer.drain()
 
     async def receive(self) -> bytes:
-        while (payload := self.frames.read()) is None:
-            data = await self.reader.read(65536)
-            if not data:
-                raise ConnectionResetError
-            self.frames.receive(data)
-        return payload
+        return await next_payload(self.reader, self.frames)
 
     async def run(self) -> None:
         greeting = Handshake.parse(self.liar.recording.greeting)
@@ -347,14 +344,7 @@ async def _transactions(run: Run) -> None:
     schemas = replica.FileSchemaStore(os.path.join(run.folder, "schemas"))
     given = run.options() | {"start": run.start(), "schemas": schemas, "reconnect": policy}
     async with replica.connect(run.dsn, **given) as stream:
-        count = 0
-        async for transaction in stream.transactions():
-            async for change in transaction:
-                repr(change)
-            repr(transaction.checkpoint)
-            count += 1
-            if count > _MOST_EVENTS:
-                return
+        await take_transactions(stream, _MOST_EVENTS)
 
 
 def _sync(run: Run) -> None:

@@ -210,6 +210,18 @@ async def _stream(source: SocketSource, rng: random.Random) -> None:
                 return
 
 
+async def take_transactions(stream: replica.BinlogStream, most: int) -> None:
+    """Look at all that transactions say, up to so many of them."""
+    count = 0
+    async for transaction in stream.transactions():
+        async for change in transaction:
+            repr(change)
+        repr(transaction.checkpoint)
+        count += 1
+        if count > most:
+            return
+
+
 async def _transactions(source: SocketSource, rng: random.Random) -> None:
     stream = replica.connect(
         source.dsn,
@@ -219,14 +231,7 @@ async def _transactions(source: SocketSource, rng: random.Random) -> None:
         max_event_bytes=_MAX_EVENT_BYTES,
     )
     async with stream:
-        count = 0
-        async for transaction in stream.transactions():
-            async for change in transaction:
-                repr(change)
-            repr(transaction.checkpoint)
-            count += 1
-            if count > _MOST_EVENTS:
-                return
+        await take_transactions(stream, _MOST_EVENTS)
 
 
 async def _columns(source: SocketSource, rng: random.Random) -> None:

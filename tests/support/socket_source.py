@@ -167,12 +167,7 @@ class _Conversation:
                 self.writer.write(self.source.alter_bytes(self.frames.encode(altered)))
 
     async def receive(self) -> bytes:
-        while (payload := self.frames.read()) is None:
-            data = await self.reader.read(65536)
-            if not data:
-                raise ConnectionResetError
-            self.frames.receive(data)
-        return payload
+        return await next_payload(self.reader, self.frames)
 
     async def run(self) -> None:
         if self.source.silent_for == "login":
@@ -247,6 +242,16 @@ def _encode(answer: Rows | Err | None, deprecate_eof: bool) -> list[bytes]:
     middle = [] if deprecate_eof else [b"\xfe\0\0\2\0"]
     columns = [ColumnDefinition(f"c{index}", 253).encode() for index in range(width)]
     return [bytes([width]), *columns, *middle, *map(encode_row, answer), end]
+
+
+async def next_payload(reader: asyncio.StreamReader, frames: FrameStream) -> bytes:
+    """The client's next packet. Raises ``ConnectionResetError`` when it has gone."""
+    while (payload := frames.read()) is None:
+        data = await reader.read(65536)
+        if not data:
+            raise ConnectionResetError
+        frames.receive(data)
+    return payload
 
 
 async def until(condition: Callable[[], object]) -> None:
