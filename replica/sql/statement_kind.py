@@ -59,8 +59,7 @@ def kind_of(event: QueryEvent) -> StatementKind:
 
 def sql_mode_of(event: QueryEvent) -> int:
     """The bits of sql_mode in which a statement of the log ran; 0 where the log does not tell."""
-    mode = _status(event).get("SQL_MODE")
-    return mode if isinstance(mode, int) else 0
+    return _sql_mode(_status(event))
 
 
 def text_of(event: QueryEvent) -> str:
@@ -70,6 +69,14 @@ def text_of(event: QueryEvent) -> str:
     return client_text(event.sql, _status(event).get("CHARSET"), _ANY_SERVER).sql
 
 
+def read_event(event: QueryEvent, dialect: Dialect) -> DdlStatement | None:
+    """What a statement of the log does to tables, read as its session had it; ``dialect`` is that of the server."""
+    status = _status(event)
+    dialect = replace(dialect, sql_mode=_sql_mode(status))
+    text = client_text(event.sql, status.get("CHARSET"), dialect)
+    return read_statement(text.sql, event.schema, replace(dialect, wide_spaces=text.wide_spaces))
+
+
 def _status(event: QueryEvent) -> dict[str, StatusValue]:
     try:
         return parse_status_variables(event.status_variables)
@@ -77,11 +84,9 @@ def _status(event: QueryEvent) -> dict[str, StatusValue]:
         return {}
 
 
-def read_event(event: QueryEvent, dialect: Dialect) -> DdlStatement | None:
-    """What a statement of the log does to tables, read as its session had it; ``dialect`` is that of the server."""
-    dialect = replace(dialect, sql_mode=sql_mode_of(event))
-    text = client_text(event.sql, _status(event).get("CHARSET"), dialect)
-    return read_statement(text.sql, event.schema, replace(dialect, wide_spaces=text.wide_spaces))
+def _sql_mode(status: dict[str, StatusValue]) -> int:
+    mode = status.get("SQL_MODE")
+    return mode if isinstance(mode, int) else 0
 
 
 def statement_kind(sql: str, sql_mode: int = 0) -> StatementKind:
