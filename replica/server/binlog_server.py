@@ -224,10 +224,12 @@ class BinlogServer:
     # Clients
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, address = await loop.sock_accept(listener)
+                sock, address = listener.accept()
+            except BlockingIOError:
+                await _readable(listener)
+                continue
             except OSError as error:
                 # The client has already left, or the process has no file descriptors left.
                 _LOGGER.warning("a connection could not be accepted: %s", error)
@@ -240,15 +242,23 @@ class BinlogServer:
 
     def _begin(self, sock: socket.socket, host: str) -> None:
         connection_id = next(self._ids)
-        task = asyncio.create_task(self._serve(sock, host, connection_id))
-        self._connections[connection_id] = task
-        self._pending.add(host, connection_id, task.cancel)
-        task.add_done_callback(lambda _: self._connections.pop(connection_id, None))
-
-    async def _serve(self, sock: socket.socket, host: str, connection_id: int) -> None:
-        assert self._shared is not None
+        sock.setblocking(False)
         _tune(sock)
         peer = Peer(sock, self._acceptor(connection_id, host), self._keys)
+        task = asyncio.create_task(self._serve(peer, host, connection_id))
+        self._connections[connection_id] = task
+        self._pending.add(host, connection_id, task.cancel)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            # Not in _serve(): a task that is cancelled before its first step runs none of its code.
+            peer.abort()
+            self._pending.remove(host, connection_id)
+            self._connections.pop(connection_id, None)
+
+        task.add_done_callback(ended)
+
+    async def _serve(self, peer: Peer, host: str, connection_id: int) -> None:
+        assert self._shared is not None
         session = ClientSession(self._shared, peer, Client(connection_id, host=host))
         try:
             if delay := self._failed.delay(host):
@@ -270,8 +280,6 @@ class BinlogServer:
         except Exception:
             _LOGGER.exception("a defect of mysql-replica ended the connection of %s", host)
         finally:
-            peer.abort()
-            self._pending.remove(host, connection_id)
             self._clients.pop(connection_id, None)
 
     def _acceptor(self, connection_id: int, host: str) -> Acceptor:
@@ -300,6 +308,20 @@ class BinlogServer:
 def _default_plugin(identity: Identity) -> str:
     has_sha2 = not identity.is_mariadb and version_numbers(identity.version) >= _SHA2_SINCE
     return _SHA2_PASSWORD if has_sha2 else NATIVE_PASSWORD
+
+
+async def _readable(sock: socket.socket) -> None:
+    """Wait until a listening socket has a connection to accept.
+
+    ``loop.sock_accept()`` accepts by itself: a task that is cancelled in that moment loses the connection, unclosed.
+    """
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sock)
 
 
 def _refuse(sock: socket.socket) -> None:

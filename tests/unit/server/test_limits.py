@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import socket
@@ -367,3 +368,28 @@ def test_nothing_shows_the_password(files: Path) -> None:
     server = BinlogServer(files, user=USER, password=PASSWORD)
     assert PASSWORD not in repr(server)
     assert all(PASSWORD not in repr(value) for value in vars(server).values())
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_server_that_ends_while_it_accepts_closes_each_connection(
+    files: Path, steps: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    """After each number of steps of the event loop: no accepted socket is left to the garbage collector."""
+    server = BinlogServer(files, user=USER, password=PASSWORD, tls=False)
+    await server.start()
+    await asyncio.sleep(0.01)  # the server waits for connections
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for client in clients:
+            client.connect(("127.0.0.1", server.port))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await server.aclose()
+        await asyncio.sleep(0)
+        for client in clients:
+            client.settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                while client.recv(4096):
+                    pass
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
