@@ -48,7 +48,8 @@ class Dripping:
             return payload
 
         def send(*payloads: bytes) -> None:
-            writer.writelines(map(frames.encode, payloads))
+            # A list: from Python 3.12 on, writing an iterator that gives nothing fails.
+            writer.writelines([frames.encode(payload) for payload in payloads])
 
         send(Handshake("9.7.4", 7, OLD_CAPABILITIES, NONCE + b"\0", "mysql_native_password").encode())
         await receive()
