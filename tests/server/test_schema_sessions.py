@@ -85,7 +85,9 @@ async def test_random_sessions(
     # A view, or a temporary table that MariaDB renamed, is no table of the history: that gives no row a name.
     wrong = [problem for problem in findings.problems if ": the history has " not in problem]
     assert not wrong, wrong[:5]
-    assert findings.shapes > statements / 2
+    # How many shapes are known is chance: one session may leave nearly all tables with columns that are not.
+    assert findings.shapes + len(findings.unknown) > statements / 2
+    assert findings.shapes
     assert counts["named"] or not has_consumers
 
 
