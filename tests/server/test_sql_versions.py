@@ -213,7 +213,8 @@ def test_versioning_that_comes_and_goes(server: Server, schema: str, tmp_path: P
     path = log.copy()
     of_all = f"SELECT {columns} FROM {schema}.t FOR SYSTEM_TIME ALL ORDER BY 1, 4"
     expected = server.query(of_all), server.query(f"SELECT * FROM {schema}.u")
-    assert len(expected[0]) == 4
+    # Before 10.11, MariaDB takes no rows of the past.
+    assert len(expected[0]) == (4 if server.version >= (10, 11) else 3)
     server.query(f"DROP DATABASE {schema}")
     server.query(f"CREATE DATABASE {schema}")
     replay(server, decode(tmp_path, "--format=sql", path))
