@@ -8,11 +8,11 @@ so. In the files that are sent, such a transaction is an error of the source.
 from typing import Final
 
 from protocol.binlog.events import AnonymousGtidEvent, Event, GtidEvent
-from protocol.constants import EventType
+from protocol.constants import POSITION_MASK, EventType
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG, WITHOUT_GTIDS
 from protocol.errors import BinlogNotFoundError, PositionError
 from protocol.gtid import AnyGtidSet, GtidSet
-from protocol.position import BinlogPosition, is_older
+from protocol.position import BinlogPosition, file_with_number, is_older, split_file_name
 
 from .log_scan import LogScan
 from .server_facts import Source, log_status
@@ -53,9 +53,21 @@ async def check_all_have_gtids(
     scan = LogScan(session.options, source)
     try:
         # The source itself refuses to send such a transaction as long as gtid_mode is ON.
-        await scan.walk(place, visit, _KINDS)
+        await scan.walk(_reachable(place), visit, _KINDS)
     except BinlogNotFoundError:
         # The file was purged: what is left of the log is read.
-        oldest = (await scan.files())[0]
+        oldest = await scan.first_file()
         if is_older(place.file, oldest):
             await scan.walk(oldest, visit, _KINDS)
+
+
+def _reachable(place: BinlogPosition) -> BinlogPosition | str:
+    """Where to read on from a place: COM_BINLOG_DUMP has 32 bits for a position.
+
+    MySQL ends a file behind the transactions that take it beyond 1 GB (max_binlog_size), and when gtid_mode changes:
+    of one kind all that may follow in the file is.
+    """
+    if place.position <= POSITION_MASK:
+        return place
+    base, digits = split_file_name(place.file)
+    return file_with_number(base, digits, int(digits) + 1) if digits else place.file
