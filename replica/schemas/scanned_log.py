@@ -35,7 +35,7 @@ class ScannedLog:
         self.forget()
 
     def forget(self) -> None:
-        """The log is of another source now."""
+        """The log may be another one now."""
         #: The oldest file, as far as somebody has looked for an older one, and a place at which the log has ended.
         self.first_file = ""
         self.known_end: BinlogPosition | None = None
