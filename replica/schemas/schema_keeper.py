@@ -409,10 +409,14 @@ class SchemaKeeper:
             self._forget_passed(boundary)
         if self._store is None or not self.tracker.is_unsaved:
             return
-        lines, is_whole = self.tracker.take_unsaved()
-        await self._write(lines, is_whole=is_whole)
+        try:
+            await self._write(*self.tracker.take_unsaved())
+        except BaseException:
+            # Lines are chained. Who cancels a call or has an error loses some, so the whole history is written next.
+            self.tracker.renew()
+            raise
 
-    async def _write(self, lines: list[str], *, is_whole: bool) -> None:
+    async def _write(self, lines: list[str], is_whole: bool) -> None:
         assert self._store is not None
         self._check_store()
         if not is_whole and self._added + len(lines) > max(_MOST_ADDED, self._kept):
@@ -422,11 +426,7 @@ class SchemaKeeper:
         self._added += len(lines)
         if is_whole:
             self._note_size()
-        try:
-            await settled(self._store.save(lines) if is_whole else self._store.append(lines))
-        except ReplicaError:
-            self.tracker.renew()
-            raise
+        await settled(self._store.save(lines) if is_whole else self._store.append(lines))
 
     def _note_size(self) -> None:
         assert self.tracker.history is not None

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from protocol.binlog.event import EventHeader
+from protocol.binlog.events import QueryEvent
 from protocol.errors import CheckpointError, ServerError
 from protocol.position import BinlogPosition
 from replica.config.options import Options
 from replica.schemas import past_history, schema_keeper
 from replica.schemas.catalog import Catalog, Statement
+from replica.schemas.logged_statements import LogTraits
 from replica.schemas.past_history import LoggedStatement
 from replica.schemas.schema_keeper import SchemaKeeper
 from replica.schemas.timeline import SchemaHistory
+from replica.source.log_scan import LogScan
 from replica.transactions.boundary import Progress
 from tests.support.shape_text import MYSQL
 
@@ -86,3 +92,59 @@ async def test_a_log_that_was_read_is_read_again_over_another_connection() -> No
     assert keeper._log.known_end is None
     reader = Statements(0)
     assert not await keeper._log.between(reader, begin, lost)
+
+
+class MemoryStore:
+    """Keeps the lines in memory. The calls of these numbers do not return."""
+
+    def __init__(self, *stuck: int) -> None:
+        self._stuck, self._calls = stuck, 0
+        self.lines: list[str] = []
+
+    async def load(self) -> list[str]:
+        return self.lines
+
+    async def save(self, lines: Sequence[str]) -> None:
+        await self._turn()
+        self.lines = list(lines)
+
+    async def append(self, lines: Sequence[str]) -> None:
+        await self._turn()
+        self.lines += lines
+
+    async def _turn(self) -> None:
+        self._calls += 1
+        if self._calls in self._stuck:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("most", [2000, 5], ids=["while it appends", "while it asks what is purged"])
+async def test_a_store_is_whole_after_a_call_that_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """The lines that a call for the next event was to write were lost: the store was damaged at the next start."""
+
+    async def first_file(scan: LogScan) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(LogScan, "first_file", first_file)
+    monkeypatch.setattr(schema_keeper, "_MOST_ADDED", most)
+    store = MemoryStore(3)
+    keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {"schemas": store}))
+    keeper._source = SimpleNamespace()  # type: ignore[assignment]
+    history = SchemaHistory("1", BinlogPosition("binlog.000001", 4), Catalog())
+    keeper.tracker.use(LogTraits(is_mariadb=False, version=(9, 7)), history)
+    await keeper.save()
+    for number in range(4):
+        header = EventHeader(0, 2, 1, 100, 200 + 100 * number, 0)
+        event = QueryEvent(
+            header, "binlog.000001", 100 + 100 * number, 1, 0, 0, "s", f"CREATE TABLE t{number} (a INT)", b""
+        )
+        keeper.tracker.follow(event)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await keeper.save()
+    stored = await schema_keeper.stored_history(store)
+    assert stored is not None
+    assert stored.tables.keys() == history.tables.keys()
