@@ -171,10 +171,10 @@ class BinlogStream(OneProcess, GroupedStream):
         if is_busy or self._schemas.tracker.is_unsaved or not isinstance(self._asked, Deliver):
             return False
         self._begin(self._asked)
-        self._asked = None
         return True
 
     def _begin(self, request: Request) -> None:
+        self._asked = None
         if isinstance(request, Deliver):
             self._take_batch(request.events)
             self._upkeep.delivers()
@@ -185,16 +185,16 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _serve(self) -> None:
         """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
-        request, self._asked = self._asked, None
+        request = self._asked
         if self._error is not None:
             raise self._error
         if isinstance(request, Exception):
             raise request
         assert request is not None
-        self._begin(request)
         if self._schemas.tracker.is_unsaved:
-            # Rows behind a statement are not handed out before the store has what it did.
+            # Rows behind a statement are not handed out before the store has what it did, also if this is cancelled.
             await self._schemas.save(self._account.progress)
+        self._begin(request)
         if self._copy.is_known:
             await self._copy.look()
         delivery = self._deliveries.current

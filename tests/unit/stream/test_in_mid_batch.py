@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -95,6 +95,30 @@ async def test_a_statement_is_done_with_what_it_changes() -> None:
         assert stream.position.position > before
 
 
+class StuckStore:
+    """A schema store in memory, which does not answer while it ``is_stuck``."""
+
+    def __init__(self) -> None:
+        self.is_stuck = self.waits = False
+        self.lines: list[str] = []
+
+    def load(self) -> None:
+        return None
+
+    async def save(self, lines: Sequence[str]) -> None:
+        await self._answer()
+        self.lines = list(lines)
+
+    async def append(self, lines: Sequence[str]) -> None:
+        await self._answer()
+        self.lines += lines
+
+    async def _answer(self) -> None:
+        if self.is_stuck:
+            self.waits = True
+            await asyncio.Event().wait()
+
+
 async def test_the_schema_store_has_a_statement_before_the_user_does(tmp_path: Path) -> None:
     source, log = altered()
     path = tmp_path / "schemas"
@@ -105,6 +129,24 @@ async def test_the_schema_store_has_a_statement_before_the_user_does(tmp_path: P
         assert b"number" not in path.read_bytes()
         assert kinds([await anext(stream)]) == ["Query"]
         assert b"number" in path.read_bytes()
+
+
+async def test_a_cancelled_call_hands_out_nothing_that_the_schema_store_lacks() -> None:
+    """The call after it gave rows behind the statement, and a checkpoint behind them was saved before the store."""
+    source, log = altered()
+    store = StuckStore()
+    async with serving(source), replica.connect(source.dsn, start="earliest", schemas=store) as stream:
+        await has_all(stream, size_of(log))
+        await anext(stream)
+        store.is_stuck = True
+        waiting = asyncio.ensure_future(anext(stream))
+        await until(lambda: store.waits)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        store.is_stuck = False
+        assert "number" not in "".join(store.lines)
+        assert kinds([await anext(stream)]) == ["Query"]
+        assert "number" in "".join(store.lines)
 
 
 # A table without names
