@@ -134,16 +134,19 @@ class SchemaHistory:
     def _note_renames(self) -> None:
         """Tell the catalog the tables whose last statement was a RENAME TABLE: it made some, and ended others."""
         for place, tables in self._changed.items():
-            changes = {table: self._timelines[table].change_at(place) for table in tables if len(tables) > 1}
-            if any(change is not None and change[1] is None for change in changes.values()):
-                for table, change in changes.items():
-                    if self._timelines[table].last_place != place or change is None:
-                        continue
-                    before, after = change
-                    if before is None and after is not None:
-                        self.catalog.renamed.add(table)
-                    elif before is not None and after is None:
-                        self.catalog.left[table] = before
+            changes = [
+                (table, self._timelines[table].change_at(place)) for table in tables if len(tables) > 1
+            ]
+            made = [
+                table for table, change in changes if change and change[0] is None and change[1] is not None
+            ]
+            ended = {table: change[0] for table, change in changes if change and change[1] is None}
+            if not (made and ended):
+                continue
+            self.catalog.renamed.update(table for table in made if self._timelines[table].last_place == place)
+            for table, before in ended.items():
+                if before is not None and self._timelines[table].last_place == place:
+                    self.catalog.left[table] = before
 
     @property
     def begin(self) -> BinlogPosition:
@@ -235,6 +238,7 @@ class SchemaHistory:
             timeline.prune(place)
             if len(timeline) == 1 and timeline.last is None:
                 del self._timelines[table]
+                self.catalog.left.pop(table, None)
         self._changed = {known: tables for known, tables in self._changed.items() if known > place}
         self._begin = max(self._begin, min(place, self._head))
         self.catalog.share_only(state for timeline in self._timelines.values() for state in timeline.made)

@@ -148,6 +148,19 @@ async def test_a_stream_without_a_store_forgets_tables_that_are_gone() -> None:
     assert max(known) < 800
 
 
+def test_names_that_tables_had_once_are_forgotten() -> None:
+    """Tables that are filled under a name of their own and then renamed left the columns of each for ever."""
+    history = SchemaHistory("uuid", BEGIN, Catalog({}))
+    for number in range(100):
+        for at, sql in enumerate(
+            (f"CREATE TABLE w{number} (id INT)", f"RENAME TABLE w{number} TO t", "DROP TABLE t")
+        ):
+            history.apply(Statement(sql, "s", MYSQL), place(100 + 10 * number + at))
+    assert len(history.catalog.left) == 100
+    history.prune(place(1000))
+    assert len(history.catalog.left) == 10
+
+
 async def test_nothing_is_forgotten_before_the_boundary_is_known() -> None:
     """The stream goes on there after a lost connection. At first on another server it is a place of the old one."""
     keeper = keeper_of(SchemaHistory("uuid", BEGIN))

@@ -14,7 +14,7 @@ from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.shape import ColumnShape, Key, Shape
 from replica.schemas.timeline import SchemaHistory
 from replica.sql.token_reader import TableName
-from tests.support.shape_text import MYSQL, T, catalog_of, names, shape_of
+from tests.support.shape_text import MARIADB, MYSQL, T, catalog_of, names, shape_of
 
 
 def at(place: str) -> BinlogPosition:
@@ -309,6 +309,15 @@ def _random_shape(rng: random.Random) -> Shape:
     )
     keys = tuple(Key(column.name, "index", ((column.name, 0),)) for column in columns[:3])
     return Shape(columns, Key("PRIMARY", "primary", ((columns[0].name, 0),)), keys, "utf8mb4", "innodb")
+
+
+def test_dropped_tables_are_no_renamed_ones_after_a_restart() -> None:
+    """A table of MariaDB that was made again was unknown then: its name might have been that of a temporary table."""
+    history = history_of(("000001:50", "CREATE TABLE u (a INT)"), ("000001:100", "DROP TABLE t, u"))
+    again = SchemaHistory.from_lines(list(history.to_lines()))
+    assert again.catalog.left == history.catalog.left == {}
+    again.apply(Statement("CREATE TABLE IF NOT EXISTS t (b INT)", "shop", MARIADB), at("000001:200"))
+    assert told(again, "000001:200") == "b"
 
 
 def test_a_renamed_table_is_told_from_others_after_a_restart() -> None:
