@@ -24,7 +24,9 @@ def both_select(one: str, other: str) -> str:
     """The text of the tables that two selections have in common."""
     if one == other or not (_is_told(one) and _is_told(other)):
         return other
-    return _text([*json.loads(one), *json.loads(other)])
+    both = json.loads(one)
+    # A stream that starts again and again adds its own patterns once.
+    return _text(both + [pair for pair in json.loads(other) if pair not in both])
 
 
 def selected_by(text: str) -> WantsTable | None:

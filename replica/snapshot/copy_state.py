@@ -14,7 +14,7 @@ from zlib import error as ZlibError
 
 from protocol.binlog.decoder import WantsTable
 from protocol.errors import CheckpointError
-from protocol.records import field, record
+from protocol.records import field, record, replace
 from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid
@@ -36,6 +36,19 @@ _MOST_PLAIN: Final = 1000
 _COMPRESSED: Final = "zlib:"
 
 
+@record(slots=True, frozen=True)
+class Unnamed:
+    """Tables that wait: the ``first`` of them, and a ``digest`` of all their names (``hidden_tables``).
+
+    ``stated`` are tables that statements have made or dropped since the copy began, or went on from a checkpoint: the
+    digest does not tell whether they are there.
+    """
+
+    first: TableId
+    digest: int
+    stated: tuple[TableId, ...] = ()
+
+
 @record(slots=True)
 class CopyState:
     """What a checkpoint keeps of a copy: the progress of its tables, and prepared XA transactions by their xid.
@@ -43,15 +56,16 @@ class CopyState:
     Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
     ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
-    ``unnamed``: the first of the tables that wait, if the text names no others, and a digest of all of them.
-    ``digests`` has that for each table and those behind it.
+    ``unnamed``: the tables that wait, if the text names the first of them only. For writing such a text ``digests``
+    has the digest of each table and those behind it; ``stated`` is as in ``Unnamed``, None if nobody knows.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     prepared: dict[Xid, dict[TableId, tuple[Key, ...]]] = field(default_factory=dict)
     has_all: bool = False
     selection: str = ""
-    unnamed: tuple[TableId, int] | None = field(default=None, compare=False)
+    stated: frozenset[TableId] | None = frozenset()
+    unnamed: Unnamed | None = field(default=None, compare=False)
     digests: Mapping[TableId, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -98,7 +112,7 @@ class CopyState:
                 tables[table] = tables[table].anew()
             else:
                 prepared[xid] = {**prepared[xid], table: (WHOLE_TABLE,)}
-        return CopyState(tables, prepared, self.has_all, self.selection, digests=self.digests)
+        return replace(self, tables=tables, prepared=prepared)
 
     def select(
         self, selection: str, wants: WantsTable | None, listed: Iterable[TableId], *, copies_new: bool
@@ -138,9 +152,7 @@ class CopyState:
                 rows = sum(progress.rows for _, progress in tables[:through])
                 content["through"] = [*tables[through - 1][0], rows]
             if behind:
-                first = left[-behind][0]
-                digest = self.digests.get(first)
-                content["from"] = [*first, *(() if digest is None else [f"{digest:x}"])]
+                content["from"] = self._unnamed_text(left[-behind][0])
             tables = left[: len(left) - behind]
         for (schema, name), progress in tables:
             if progress.is_whole:
@@ -163,6 +175,13 @@ class CopyState:
         content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
         text = json.dumps(content, separators=(",", ":"))
         return text if len(text) <= _MOST_PLAIN else _COMPRESSED + b64encode(compress(text.encode())).decode()
+
+    def _unnamed_text(self, first: TableId) -> list[object]:
+        digest = self.digests.get(first)
+        stated = None if self.stated is None else sorted(table for table in self.stated if table >= first)
+        if digest is None or stated is None or len(stated) > MOST_NAMED:
+            return [*first]
+        return [*first, f"{digest:x}", stated]
 
     @classmethod
     def from_text(cls, text: str, listed: Iterable[TableId] = ()) -> "CopyState":
@@ -198,7 +217,7 @@ class CopyState:
             raise CheckpointError(
                 f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
             ) from error
-        return cls(tables, prepared, bool(content.get("all")), selection, unnamed)
+        return cls(tables, prepared, bool(content.get("all")), selection, unnamed=unnamed)
 
 
 def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:
@@ -229,9 +248,10 @@ def _in_ranges(through: Any, begin: Any, listed: Iterable[TableId]) -> dict[Tabl
     return tables
 
 
-def _unnamed(schema: str = "", name: str = "", digest: str = "") -> tuple[TableId, int] | None:
+def _unnamed(schema: str = "", name: str = "", digest: str = "", stated: Any = ()) -> Unnamed | None:
     # Checkpoints of earlier versions have no digest.
-    return ((schema, name), int(digest, 16)) if digest else None
+    found = tuple((str(one), str(other)) for one, other in stated)
+    return Unnamed((schema, name), int(digest, 16), found) if digest else None
 
 
 def _progress_values(progress: TableProgress) -> list[object]:

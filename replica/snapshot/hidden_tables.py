@@ -1,8 +1,9 @@
 """Whether tables that a checkpoint says to wait are hidden from the user since: their copies would be left out.
 
-A checkpoint names the first one of many, and has a digest of all their names. Tables that statements of the log are
-about may have come or gone since; the others have to be there. A digest is the exclusive or of those of the names, so
-the tables of statements explain a difference if some of them have it together.
+A checkpoint names the first one of many, and has a digest of all their names. Tables that statements of the log made
+or dropped, while the copy ran or since the checkpoint, may be there or not; the others have to be there. A digest is
+the exclusive or of those of the names, so the tables of statements explain a difference if some of them have it
+together.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,6 +21,7 @@ from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
+from .copy_state import Unnamed
 from .source_marks import high_mark
 from .transaction_touches import TableId
 
@@ -43,18 +45,21 @@ def _digest(table: TableId) -> int:
 
 
 async def check_unnamed(
-    unnamed: tuple[TableId, int],
+    unnamed: Unnamed,
     listed: Collection[TableId],
     begin: BinlogPosition | GtidSet,
     session: Session,
     source: Source,
 ) -> None:
-    """Raise ``PrivilegeError`` if tables that wait are not ``listed``, and no statement since ``begin`` tells why."""
-    first, digest = unnamed
+    """Raise ``PrivilegeError`` if tables that wait are not ``listed``, and no statement tells why.
+
+    ``begin`` is the checkpoint's place.
+    """
+    digest = unnamed.digest
     for table in listed:
-        if table >= first:
+        if table >= unnamed.first:
             digest ^= _digest(table)
-    if not digest:
+    if _is_sum_of(digest, map(_digest, unnamed.stated)):
         return
     high = await high_mark(session, source)
     found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
@@ -64,14 +69,32 @@ async def check_unnamed(
         isinstance(read_statement(one.sql, one.schema, one.dialect), ddl.DropSchema) for one in statements
     )
     # Nothing tells the tables of a dropped schema, or of a statement that cannot be read.
-    if is_untold or _is_sum_of(digest, map(_digest, touched.tables)):
+    if is_untold or _is_sum_of(digest, map(_digest, {*touched.tables, *unnamed.stated})):
         return
     raise PrivilegeError(
         _DENIED,
         "42000",
-        f"tables that wait to be copied, {'.'.join(first)} or behind it, are hidden from the user",
-        "GRANT SELECT on them again, or copy the tables anew without them",
+        f"of the tables that wait to be copied, {'.'.join(unnamed.first)} or behind it, some are hidden from the "
+        "user since the checkpoint, or shown since",
+        "GRANT SELECT on those again, or REVOKE it from these; or copy the tables anew",
     )
+
+
+def stated_with(
+    stated: frozenset[TableId] | None, statement: object, copied: Collection[TableId]
+) -> frozenset[TableId] | None:
+    """``Unnamed.stated`` behind one more statement; None if nobody knows which tables it has made or dropped."""
+    if stated is None or (isinstance(statement, ddl.Unread) and statement.is_about_any):
+        return None
+    if isinstance(statement, ddl.DropSchema):
+        return stated.union(table for table in copied if table[0] == statement.schema)
+    if isinstance(statement, ddl.DropTables):
+        # A table that was made and dropped since is as one that never was.
+        return stated.difference(statement.tables) | (set(statement.tables) & set(copied))
+    if isinstance(statement, ddl.CreateTable | ddl.RenameTables | ddl.AlterTable | ddl.Unread):
+        named = ddl.tables_of(statement)
+        return stated.union(named) if len(named) > 1 or not isinstance(statement, ddl.AlterTable) else stated
+    return stated
 
 
 def _is_sum_of(wanted: int, digests: Iterable[int]) -> bool:

@@ -27,7 +27,7 @@ from ..transactions.snapshot_events import (
     SnapshotRowsEvent,
 )
 from .copy_state import CopyState
-from .hidden_tables import digests_from
+from .hidden_tables import digests_from, stated_with
 from .marks import LOWEST, Place
 from .table_copy import TableCopy, TableProgress
 from .tables_at_work import CopyTotals, TablesAtWork
@@ -60,6 +60,8 @@ class SnapshotCopy:
         self._at_work = TablesAtWork()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
         self._digests: dict[TableId, int] | None = None
+        # Tables that statements have made or dropped: see ``Unnamed``.
+        self._stated: frozenset[TableId] | None = frozenset()
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
         #: That filter, by ``selection_text``.
@@ -260,6 +262,7 @@ class SnapshotCopy:
 
     def _note_statement(self, event: QueryEvent) -> None:
         statement, named = self._about(event)
+        self._stated = stated_with(self._stated, statement, self.tables)
         for identity in named:
             self._apply(statement, identity)
         if self.tables and kind_of(event) == "dml":
@@ -375,15 +378,18 @@ class SnapshotCopy:
     def state(self, ahead: Sequence[Event] = ()) -> CopyState:
         """What a checkpoint keeps, as if the events ``ahead`` were done."""
         tables = {identity: table.progress for identity, table in self.tables.items()}
-        touches = self._touches
+        touches, stated = self._touches, self._stated
         if ahead:
             restarts: list[Xid] = []
+            statements: list[object] = []
             touches = self._touches.copy(
                 lambda touching: self._end_ahead(tables, touching),
                 restarts.append,
-                lambda event: self._note_ahead(tables, event),
+                lambda event: statements.append(self._note_ahead(tables, event)),
             )
             touches.follow(ahead)
+            for statement in statements:
+                stated = stated_with(stated, statement, self.tables)
             if restarts:
                 tables = {
                     identity: one if self.tables[identity].is_dropped else one.anew()
@@ -398,13 +404,14 @@ class SnapshotCopy:
         shown = {identity: progress.from_place() for identity, progress in tables.items()}
         if self._digests is None:
             self._digests = digests_from(self.tables) if self.has_all else {}
-        return CopyState(shown, prepared, self.has_all, self.selection, digests=self._digests)
+        return CopyState(shown, prepared, self.has_all, self.selection, stated, digests=self._digests)
 
-    def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> None:
+    def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> object:
         statement, named = self._about(event)
         for identity in named:
             if self._begins_anew(statement, tables[identity]):
                 tables[identity] = tables[identity].anew()
+        return statement
 
     def _end_ahead(self, tables: dict[TableId, TableProgress], touching: Touching) -> None:
         for identity in touching.touched:

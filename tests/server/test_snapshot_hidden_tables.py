@@ -102,3 +102,29 @@ async def test_tables_that_came_and_went_since(server: Server, schema: str, user
     found = await rest(server, schema, user, checkpoint)
     assert {"t36", "t375", "t39", "t395"} <= found
     assert "t38" not in found
+
+
+async def test_tables_that_came_and_went_before_the_checkpoint(
+    server: Server, schema: str, user: str
+) -> None:
+    """No table is hidden; the copy was refused at its restart."""
+    server.query(f"GRANT SELECT ON {schema}.* TO '{user}'@'%'")
+    stream = stream_of(server, user, start="snapshot", tables=f"{schema}.*", snapshot_connections=1)
+    has_changed, checkpoint = False, None
+    async with asyncio.timeout(SECONDS), stream:
+        async for unit in stream.transactions():
+            changes = [change async for change in unit]
+            if unit.outcome == "snapshot" and not has_changed:
+                has_changed = True
+                server.query(f"CREATE TABLE {schema}.t395 (id INT PRIMARY KEY)")
+                server.query(f"DROP TABLE {schema}.t38")
+                server.query(f"INSERT INTO {schema}.t395 VALUES (1)")
+            elif unit.outcome == "commit" and changes:
+                checkpoint = unit.checkpoint
+                break
+    assert checkpoint is not None
+    assert {"t395", "t39"} <= await rest(server, schema, user, checkpoint)
+    server.query(f"REVOKE SELECT ON {schema}.* FROM '{user}'@'%'")
+    server.query(f"REVOKE SELECT ON {schema}.t39 FROM '{user}'@'%'")
+    with pytest.raises(PrivilegeError, match="hidden from the user"):
+        await rest(server, schema, user, checkpoint)
