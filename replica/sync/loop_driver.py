@@ -52,6 +52,9 @@ class LoopDriver:
 
     def keep(self) -> None:
         """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``."""
+        if self._is_kept:
+            # A forked process that enters its parent's stream must not pass for the one that opened it.
+            return
         self._is_kept = True
         self._process = os.getpid()
         forget_in_children(self)

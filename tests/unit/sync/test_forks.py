@@ -54,6 +54,29 @@ def test_a_child_that_ends_leaves_the_wait_of_its_parent_alone(source: DemoSourc
     assert output_of(_CHILD_ENDS, source.dsn) == "ended\n"
 
 
+_CHILD_ENTERS = """
+import os, sys
+import replica.sync
+with replica.sync.connect(sys.argv[1], start="earliest", stop="now") as stream:
+    next(stream)
+    if not os.fork():
+        try:
+            with stream:
+                pass
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+    print(sum(1 for _ in stream))
+"""
+
+
+def test_a_child_does_not_open_the_stream_of_its_parent(source: DemoSource) -> None:
+    """It was "Invalid argument"."""
+    message = "the stream was opened in another process: connect a new one after the fork"
+    assert output_of(_CHILD_ENTERS, source.dsn) == f"{message}\n1282\n"
+
+
 _CHILD_LIVES = """
 import asyncio, os, socket
 from replica.config.options import Options
