@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from replica.spark.envelope import envelope_schema
 from replica.spark.source_options import parse_options, parse_size
 from replica.spark.stream_connection import connection_options
 from replica.spark.table_mode import table_schema
+from replica.spool.offsets import Offset
 
 
 def test_the_package_lists_all_options_and_columns() -> None:
@@ -138,3 +140,13 @@ def test_the_password_is_read_and_not_shown(tmp_path: Path, monkeypatch: pytest.
     files = parse_options({"path": "/logs", "keyFile": "/keys", "keyFileSecretEnv": "SECRET"})
     assert files.settings.key_file_secret == "Ahw6eeth"
     assert "Ahw6eeth" not in repr(files)
+
+
+def test_read_table_finds_the_place_itself() -> None:
+    """Spark's own method was called with two values of one option: a TypeError."""
+    from replica.spark.table_reader import read_table
+
+    offset = json.dumps(Offset("", 0, None, "a", 1).to_dict())
+    source = {"host": "127.0.0.1", "user": "repl", "table": "shop.orders", "snapshot": "only"}
+    with pytest.raises(ConfigurationError, match="startingOffsets: read_table finds the place"):
+        read_table(None, {**source, "startingOffsets": offset})  # type: ignore[arg-type]
