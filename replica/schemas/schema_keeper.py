@@ -409,12 +409,8 @@ class SchemaKeeper:
             self._forget_passed(boundary)
         if self._store is None or not self.tracker.is_unsaved:
             return
-        try:
-            await self._write(*self.tracker.take_unsaved())
-        except BaseException:
-            # Lines are chained. Who cancels a call or has an error loses some, so the whole history is written next.
-            self.tracker.renew()
-            raise
+        with self.tracker.taking_unsaved() as (lines, is_whole):
+            await self._write(lines, is_whole)
 
     async def _write(self, lines: list[str], is_whole: bool) -> None:
         assert self._store is not None

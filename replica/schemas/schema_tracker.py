@@ -8,6 +8,8 @@ begins anew with the tables as they were at the last transaction boundary. It as
 ``schema_keeper`` does.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from protocol.binlog.events import QueryEvent, TableMapEvent
@@ -193,6 +195,19 @@ class SchemaTracker:
         added, self._unsaved = self._unsaved, []
         return list(history.to_lines()) if is_whole else added, is_whole
 
+    @contextlib.contextmanager
+    def taking_unsaved(self) -> Iterator[tuple[list[str], bool]]:
+        """What ``take_unsaved`` returns, for a block that writes it.
+
+        After an exception, that of a cancelled call too, nobody knows how much was written. Lines behind others that
+        the store lacks would be damage, so the whole history is to be saved again.
+        """
+        try:
+            yield self.take_unsaved()
+        except BaseException:
+            self.renew()
+            raise
+
     def forget_unsaved(self) -> int:
         """There is no store. Returns how many lines it would have got."""
         added, self._is_new = len(self._unsaved), False
@@ -218,5 +233,5 @@ class SchemaTracker:
 def write_unsaved(tracker: SchemaTracker, store: FileSchemaStore) -> None:
     """Write what the store lacks, and sync it. Raises ``CheckpointError``."""
     if tracker.is_unsaved:
-        lines, is_whole = tracker.take_unsaved()
-        (store.save if is_whole else store.append)(lines)
+        with tracker.taking_unsaved() as (lines, is_whole):
+            (store.save if is_whole else store.append)(lines)

@@ -103,7 +103,9 @@ def read_table(spark: "SparkSession", source: Mapping[str, str]) -> TableRows:
     """The rows that ``snapshot=only`` reads, and where the log has to be followed from."""
     options = parse_options(source)
     if options.starting:
-        raise ConfigurationError("startingOffsets: read_table finds the place of the log itself: leave it out")
+        raise ConfigurationError(
+            "startingOffsets: read_table finds the place of the log itself: leave it out"
+        )
     with closing(LiveLog(connection_options(options), "")) as live:
         offset = live.find("snapshot")
     text = json.dumps(offset.to_dict())
