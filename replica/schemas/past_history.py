@@ -5,17 +5,19 @@ creates is known from there. Where that leads to another shape than the known on
 that was done to the table, and nothing before the end is said of it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 from protocol.position import BinlogPosition
 from protocol.records import record
 
+from ..sql.ddl_reader import read_statement
+from ..sql.ddl_statements import CreateSchema, DdlStatement, DropSchema, Unread, tables_of
 from ..sql.token_reader import TableName
-from .catalog import Catalog, Statement, Unknown, by_schema
+from .catalog import Catalog, Statement, Unknown, by_schema, other_tables
 from .shape import ColumnShape, Shape
 from .timeline import SchemaHistory, State
-from .touched import touched_by
-from .undo import undo
+from .undo import Doomed, undo
 
 
 @record(slots=True, frozen=True)
@@ -34,8 +36,9 @@ def history_before(
     ``statements`` are all of the log between the two places. ``source`` identifies the log, as in ``SchemaHistory``.
     """
     before = Catalog(catalog.tables, catalog.schemas)
-    named = by_schema(touched_by(logged.statement for logged in statements).tables)
-    behind = [undo(before, logged.statement, named) for logged in reversed(statements)][::-1]
+    reads = [_read(logged.statement) for logged in statements]
+    steps = list(zip(statements, reads, _doomed(statements, reads), strict=True))
+    behind = [undo(before, logged.statement, read, doomed) for logged, read, doomed in reversed(steps)][::-1]
     history = _followed(source, begin, before, statements, behind)
     touched = {table for states in behind for table in states}
     wrong = {table for table in touched if contradict(history.catalog.get(table), catalog.get(table))}
@@ -45,6 +48,42 @@ def history_before(
             before.set(table, _unlogged(table))
         history = _followed(source, begin, before, statements, behind, wrong)
     return history
+
+
+def _read(statement: Statement) -> DdlStatement | None:
+    return read_statement(statement.sql, statement.schema, statement.dialect)
+
+
+def _doomed(statements: Sequence[LoggedStatement], reads: Sequence[DdlStatement | None]) -> Iterator[Doomed]:
+    """For each statement, tables that it may have found in its schema, or anywhere.
+
+    Behind a DROP DATABASE or before a CREATE DATABASE a schema has no tables: the next one finds those that
+    statements between the two name. Only what the first one found may be any.
+    """
+    every = by_schema(name for read in reads if read is not None for name in tables_of(read))
+    since: dict[str, dict[TableName, None]] = {}
+    for logged, read in zip(statements, reads, strict=True):
+        doomed = Doomed()
+        if isinstance(read, CreateSchema | DropSchema):
+            schema = read.schema
+            if schema in since:
+                doomed = Doomed(since[schema])
+            else:
+                doomed = Doomed((*every.get(schema, ()), other_tables(schema)), has_others=True)
+            if _leaves_none(read, logged.statement):
+                since[schema] = {}
+        elif isinstance(read, Unread) and read.is_about_any:
+            doomed = Doomed(list(chain.from_iterable(every.values())), has_others=True)
+        for name in () if read is None else tables_of(read):
+            if name.schema in since:
+                since[name.schema][name] = None
+        yield doomed
+
+
+def _leaves_none(read: CreateSchema | DropSchema, statement: Statement) -> bool:
+    """Whether a schema has no tables behind a statement about it."""
+    is_done = not (statement.error_code or statement.doubt)
+    return is_done and (isinstance(read, DropSchema) or read.is_replaced or not read.is_conditional)
 
 
 def _followed(

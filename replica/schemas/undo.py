@@ -6,15 +6,13 @@ guessed: what cannot be undone is ``Unknown``. Names have the case in which the 
 names without it. ``past_history`` puts this together with what later statements say.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from protocol.records import replace
+from protocol.records import record, replace
 
 from ..sql import ddl_statements as ddl
-from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
 from .catalog import (
     NO_SUCH_TABLE,
@@ -22,7 +20,6 @@ from .catalog import (
     Statement,
     Unknown,
     keeps_table,
-    other_tables,
     short_text,
 )
 from .charset_names import UnknownShapeError
@@ -31,18 +28,28 @@ from .drafts import fold
 from .shape import ColumnShape, Key, Shape
 
 
+@record(slots=True, frozen=True)
+class Doomed:
+    """The tables that a statement about a schema may have found there.
+
+    ``has_others``: others, too, of which no statement tells.
+    """
+
+    tables: Collection[TableName] = ()
+    has_others: bool = False
+
+
 def undo(
-    catalog: Catalog, statement: Statement, named: Mapping[str, Collection[TableName]]
+    catalog: Catalog, statement: Statement, read: ddl.DdlStatement | None, doomed: Doomed
 ) -> dict[TableName, Shape | Unknown | None]:
     """Make ``catalog``, which is valid behind a statement, valid before it.
 
-    ``named`` are the tables that any statement names, by schema: a DROP DATABASE may have dropped them. Returns the
-    tables that the statement is about, as they were behind it.
+    ``read`` is what ``read_statement`` makes of it. Returns the tables that the statement is about, as they were
+    behind it.
     """
-    read = read_statement(statement.sql, statement.schema, statement.dialect)
     if read is None:
         return {}
-    step = _Undo(catalog, statement, named)
+    step = _Undo(catalog, statement, doomed)
     if statement.doubt:
         step.lose(ddl.tables_of(read), statement.doubt)
     elif statement.uses_temporary and isinstance(read, ddl.AlterTable | ddl.RenameTables):
@@ -61,12 +68,10 @@ def undo(
 class _Undo:
     """One statement on its way back; ``behind`` are the tables that it is about, as they were behind it."""
 
-    def __init__(
-        self, catalog: Catalog, statement: Statement, named: Mapping[str, Collection[TableName]]
-    ) -> None:
+    def __init__(self, catalog: Catalog, statement: Statement, doomed: Doomed) -> None:
         self._catalog = catalog
         self._statement = statement
-        self._named = named
+        self._doomed = doomed
         self.behind: dict[TableName, Shape | Unknown | None] = {}
 
     def _set(self, table: TableName, state: Shape | Unknown | None) -> None:
@@ -76,7 +81,7 @@ class _Undo:
     def _unknown(self, reason: str) -> Unknown:
         return Unknown(f"{reason}, before: {short_text(self._statement.sql)}")
 
-    def lose(self, tables: Sequence[TableName], reason: str) -> None:
+    def lose(self, tables: Iterable[TableName], reason: str) -> None:
         for table in tables:
             self._set(table, self._unknown(reason))
 
@@ -102,7 +107,7 @@ class _Undo:
         """Rows alone."""
 
     def unread(self, read: ddl.Unread) -> None:
-        every = {*self._catalog.tables, *chain.from_iterable(self._named.values())}
+        every = {*self._catalog.tables, *self._doomed.tables}
         self.lose(sorted(every) if read.is_about_any else read.tables, read.reason)
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
@@ -136,7 +141,7 @@ class _Undo:
         if read.is_replaced:
             self._lose_schema(read.schema)
         elif not read.is_conditional:
-            for table in self._tables_of(read.schema):
+            for table in (*self._catalog.tables_of(read.schema), *self._doomed.tables):
                 self._set(table, None)
             self._catalog.forget_schema(read.schema)
 
@@ -149,12 +154,12 @@ class _Undo:
 
     def _lose_schema(self, schema: str) -> None:
         """Which tables were in it nothing tells; those of the same names behind it were created later."""
-        self.lose(self._tables_of(schema), "its columns are not known")
+        reason = "its columns are not known"
+        self.lose(self._doomed.tables, reason)
+        for table in self._catalog.tables_of(schema):
+            if table not in self.behind:
+                self._set(table, self._unknown(reason) if self._doomed.has_others else None)
         self._catalog.set_schema(schema, None)
-
-    def _tables_of(self, schema: str) -> list[TableName]:
-        known, named = self._catalog.tables_of(schema), self._named.get(schema, ())
-        return list(dict.fromkeys([*known, *named, other_tables(schema)]))
 
 
 _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(

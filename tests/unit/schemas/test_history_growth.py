@@ -13,8 +13,9 @@ from protocol.binlog.events import QueryEvent
 from protocol.position import BinlogPosition
 from replica.config.options import Options
 from replica.schemas import schema_keeper
-from replica.schemas.catalog import Catalog, Statement
+from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.logged_statements import LogTraits
+from replica.schemas.past_history import LoggedStatement, history_before
 from replica.schemas.schema_keeper import SchemaKeeper
 from replica.schemas.timeline import SchemaHistory, Timeline
 from replica.schemas.touched import last_touches
@@ -242,3 +243,48 @@ def test_the_last_statement_about_each_table() -> None:
         "a.t3": 4,
     }
     assert tables.walks == 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [("DROP DATABASE s", "CREATE DATABASE s"), ("DROP DATABASE s", "CREATE DATABASE IF NOT EXISTS s")],
+)
+@pytest.mark.parametrize("create", ["CREATE TABLE", "CREATE TABLE IF NOT EXISTS"])
+def test_the_past_of_a_schema_that_is_made_again_and_again(
+    frame: tuple[str, str], create: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each DROP DATABASE lost the tables that any statement names: 200 times 20 new tables took 8 s."""
+    calls = 0
+    put = Catalog.set
+
+    def counted(catalog: Catalog, *args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        put(catalog, *args)
+
+    monkeypatch.setattr(Catalog, "set", counted)
+    costs = []
+    for cycles in (10, 40):
+        sqls = [
+            sql
+            for cycle in range(cycles)
+            for sql in (*frame, *(f"{create} s.t{cycle}_{number} (id INT)" for number in range(5)))
+        ]
+        logged = [
+            LoggedStatement(place(100 + number), Statement(sql, "s", MYSQL))
+            for number, sql in enumerate(sqls)
+        ]
+        now = SchemaHistory("uuid", BEGIN)
+        for each in logged:
+            now.apply(each.statement, each.end)
+        calls = 0
+        past = history_before("uuid", BEGIN, now.catalog, logged)
+        costs.append(calls / cycles)
+        first, last = TableName("s", "t0_1"), TableName("s", f"t{cycles - 1}_1")
+        # Before the first DROP DATABASE any table may have been there.
+        assert isinstance(past.shape_at(last, BEGIN), Unknown)
+        assert isinstance(past.shape_at(TableName("s", "other"), BEGIN), Unknown)
+        assert past.shape_at(last, place(100)) is None
+        assert past.shape_at(last, past.head) == now.catalog.get(last)
+        assert past.shape_at(first, past.head) is None
+    assert costs[1] < 1.2 * costs[0], costs
