@@ -31,7 +31,7 @@ from ..sql.dialect import Dialect
 from ..sql.statement_kind import kind_of, read_event
 from ..sql.xa import Xid
 from .marks import Place
-from .snapshot_copy import tables_of, waits_for_transactions
+from .snapshot_copy import changed_tables, waits_for_transactions
 from .touches import NEWEST_KEYS, Key, Touched, add_transaction
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 
@@ -142,6 +142,6 @@ class _Scan:
             return
         statement = read_event(event, self._dialect)
         if waits_for_transactions(statement):
-            for table in tables_of(statement) & self.touched.keys():
+            for table in changed_tables(statement) & self.touched.keys():
                 self.touched[table].clear()
                 self._made[table].clear()

@@ -50,6 +50,8 @@ _TAKE_ROWS: Final = frozenset(f"{word} PARTITION" for word in ("DROP", "TRUNCATE
     "DISCARD TABLESPACE",
     "IMPORT TABLESPACE",
 }
+# What stands between two marks or spaces of a statement.
+_WORD: Final = re.compile(r"[\w$]+")
 
 
 class SnapshotCopy:
@@ -62,6 +64,8 @@ class SnapshotCopy:
         self._digests: dict[TableId, int] | None = None
         # Tables that statements have made or dropped: see ``Unnamed``.
         self._stated: frozenset[TableId] | None = frozenset()
+        # The tables by the longest word of their names.
+        self._by_word: dict[str, list[TableId]] | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
         #: That filter, by ``selection_text``.
@@ -225,7 +229,7 @@ class SnapshotCopy:
 
     def _put(self, identity: TableId, table: TableCopy) -> None:
         self.tables[identity] = table
-        self._key_names = self._digests = None
+        self._key_names = self._digests = self._by_word = None
         self._changed(identity)
 
     def _changed(self, identity: TableId) -> None:
@@ -265,7 +269,7 @@ class SnapshotCopy:
         self._stated = stated_with(self._stated, statement, self.tables)
         for identity in named:
             self._apply(statement, identity)
-        if self.tables and kind_of(event) == "dml":
+        if self.is_active and kind_of(event) == "dml":
             self._check_statement(event)
 
     def _about(self, event: QueryEvent) -> tuple[object, Collection[TableId]]:
@@ -277,7 +281,7 @@ class SnapshotCopy:
             return statement, [identity for identity in self.tables if identity[0] == statement.schema]
         if isinstance(statement, ddl.Unread) and statement.is_about_any:
             return statement, [*self.tables]
-        return statement, self.tables.keys() & tables_of(statement)
+        return statement, self.tables.keys() & changed_tables(statement)
 
     def _apply(self, statement: object, identity: TableId) -> None:
         table = self.tables[identity]
@@ -298,7 +302,7 @@ class SnapshotCopy:
 
     def _check_statement(self, event: QueryEvent) -> None:
         text, default = event.sql.casefold(), event.schema.casefold()
-        for schema, name in self.tables:
+        for schema, name in self._named_in(text):
             is_in_schema = default == schema.casefold() or _has_word(text, schema)
             if is_in_schema and _has_word(text, name) and not self.tables[schema, name].progress.is_whole:
                 raise StatementFormatError(
@@ -306,6 +310,16 @@ class SnapshotCopy:
                     f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
                     "source, reconnect its sessions, FLUSH BINARY LOGS, and copy the tables again"
                 )
+
+    def _named_in(self, text: str) -> Iterator[TableId]:
+        """The tables that a statement may name, without a look at each of the others."""
+        if self._by_word is None:
+            self._by_word = {}
+            for table in self.tables:
+                word = max(_WORD.findall(table[1].casefold()), key=len, default="")
+                self._by_word.setdefault(word, []).append(table)
+        for word in {"", *_WORD.findall(text)}:
+            yield from self._by_word.get(word, ())
 
     # Reading and delivering
 
@@ -436,24 +450,16 @@ def takes_rows_away(statement: object) -> bool:
             or (isinstance(clause, ddl.ChangePartitions) and clause.words in _TAKE_ROWS)
             for clause in statement.clauses
         )
-    if isinstance(statement, ddl.CreateTable):
+    if isinstance(statement, ddl.CreateTable | ddl.CreateSequence):
         return statement.is_replaced
     return isinstance(statement, ddl.TruncateTable | ddl.DropTables | ddl.RenameTables | ddl.DropSchema)
 
 
-def tables_of(statement: object) -> set[TableId]:
-    """The tables that a statement changes, new names of renamed ones included."""
-    if isinstance(statement, ddl.DropTables | ddl.Unread):
-        return set(statement.tables)
-    if isinstance(statement, ddl.RenameTables):
-        return {name for pair in statement.pairs for name in pair}
-    found: set[TableId] = set()
-    if isinstance(statement, ddl.CreateTable | ddl.TruncateTable | ddl.AlterTable):
-        found.add(statement.table)
-    for clause in statement.clauses if isinstance(statement, ddl.AlterTable) else ():
-        if isinstance(clause, ddl.RenameTo | ddl.ChangePartitions) and clause.table is not None:
-            found.add(clause.table)
-    return found
+def changed_tables(statement: ddl.DdlStatement | None) -> set[TableId]:
+    """The tables whose columns or rows a statement changes, new names of renamed ones included."""
+    if isinstance(statement, ddl.TruncateTable):
+        return {statement.table}
+    return set() if statement is None else set(ddl.tables_of(statement))
 
 
 def _header() -> EventHeader:

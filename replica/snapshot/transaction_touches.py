@@ -22,6 +22,7 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
+from protocol.binlog.query_status import is_unfinished_alter
 from protocol.errors import SourceConfigurationError
 from protocol.records import field, record
 from protocol.rows.column import ABSENT
@@ -130,7 +131,8 @@ class TransactionTouches:
     """Collects the touches of the open transaction, and of prepared ones by their xid.
 
     ``ended`` is called with the touches of each transaction that has ended, ``unknown`` with the xid of an XA COMMIT
-    whose XA PREPARE was not followed, ``stated`` with each other statement.
+    whose XA PREPARE was not followed, ``stated`` with each other statement that is done: not with an ALTER TABLE of
+    MariaDB that has only begun, or has failed.
     """
 
     def __init__(
@@ -227,7 +229,8 @@ class TransactionTouches:
                 self._end()
         elif sql.startswith((XA_COMMIT, XA_ROLLBACK)):
             self._decide(sql)
-        elif not sql.startswith(("SAVEPOINT", "XA ")):
+        elif not (sql.startswith(("SAVEPOINT", "XA ")) or is_unfinished_alter(event.status_variables)):
+            # MariaDB logs that an ALTER TABLE has failed while transactions on its table are open.
             self._stated(event)
 
     def _decide(self, sql: str) -> None:

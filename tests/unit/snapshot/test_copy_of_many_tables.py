@@ -10,13 +10,13 @@ from types import FrameType, SimpleNamespace
 import pytest
 
 from protocol.binlog.events import Event, UpdateRowsEvent, XidEvent
-from protocol.errors import ServerError
+from protocol.errors import ServerError, StatementFormatError
 from protocol.gtid import GtidSet
 from protocol.rows.table import Table
 from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.schemas import table_shapes
-from replica.snapshot import copier
+from replica.snapshot import copier, snapshot_copy
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import TableProgress
@@ -132,6 +132,29 @@ def test_a_table_that_is_copied_again_counts_once() -> None:
     source.copy_all()
     assert source.copy.totals.complete == 20
     assert source.copy.key_names == {identity(number): ("id",) for number in range(20)}
+
+
+@pytest.mark.parametrize("name", ["t{:05d}", "t-{:05d}"])
+def test_a_statement_without_its_rows_is_compared_with_the_tables_that_it_may_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them compiled two patterns, and searched all of the text."""
+    searched = 0
+    has_word = snapshot_copy._has_word
+
+    def counted(text: str, word: str) -> bool:
+        nonlocal searched
+        searched += 1
+        return has_word(text, word)
+
+    monkeypatch.setattr(snapshot_copy, "_has_word", counted)
+    copy = SnapshotCopy()
+    for number in range(1_000):
+        copy.add(("shop", name.format(number)), KEY, PLACE)
+    copy.settle([query("INSERT INTO shop.other SELECT * FROM T00007x JOIN t")])
+    assert searched < 10
+    with pytest.raises(StatementFormatError, match=f"shop.{name.format(7)}"):
+        copy.settle([query(f"INSERT INTO shop.other SELECT * FROM `{name.format(7).upper()}` JOIN b")])
 
 
 class _Server:

@@ -86,3 +86,18 @@ def test_the_newest_rows_that_were_made_are_those_of_transactions_that_may_be_in
     )
     scan.feed([query(f"ALTER TABLE {'.'.join(IDENTITY)} ADD COLUMN d INT")])
     assert scan.found.made == {IDENTITY: ()}
+
+
+def test_an_alter_that_fails_waits_for_no_transaction() -> None:
+    """MariaDB 11.8 logs ROLLBACK ALTER (binlog_alter_two_phase) while others write to the table: what was logged just
+    before it may be invisible still."""
+    began, committed, gave_up = (query(f"ALTER TABLE shop.{IDENTITY[1]} ADD UNIQUE (a)") for _ in range(3))
+    began.status_variables = b"\x82\x02"
+    committed.status_variables = b"\x82\x04" + bytes(8)
+    gave_up.status_variables = b"\x82\x08" + bytes(8)
+    row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(7, 2, 3)])
+    for end, is_void in ((gave_up, False), (committed, True)):
+        scan = _Scan(Place(FILE, 500), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect(is_mariadb=True))
+        scan.feed([began, query("BEGIN"), row, XidEvent(*AT, 1), end])
+        assert (not scan.found.touched[IDENTITY]) is is_void
+        assert (not scan.found.made[IDENTITY]) is is_void

@@ -153,6 +153,7 @@ TAKE_ROWS = (
     "RENAME TABLE shop.t TO shop.old, shop.other TO shop.t",
     "ALTER TABLE shop.other RENAME TO shop.t",
     "CREATE OR REPLACE TABLE shop.t (id INT PRIMARY KEY)",
+    "CREATE OR REPLACE SEQUENCE shop.t",
     "ALTER TABLE shop.t DROP PARTITION p1",
     "ALTER TABLE shop.parts EXCHANGE PARTITION p1 WITH TABLE shop.t",
 )
@@ -175,6 +176,26 @@ def test_rows_that_a_statement_takes_away_are_void_until_the_copy_is_complete(
     copy.settle([event])
     # The table may be there again: it is looked for.
     assert [window.what for _, window in copy.windows(place, 9)] == ["first"]
+
+
+def test_an_alter_of_two_phases_takes_rows_away_when_it_is_done() -> None:
+    """MariaDB's binlog_alter_two_phase logs it at its start, too, and at its rollback."""
+    alter = query("ALTER TABLE shop.t DROP PARTITION p1")
+    for status, is_void in (
+        (b"\x82\x02", False),
+        (b"\x82\x08" + bytes(8), False),
+        (b"\x82\x04" + bytes(8), True),
+    ):
+        copy = SnapshotCopy()
+        copy.dialect = Dialect(is_mariadb=True)
+        copy.add(
+            IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000001", 4), TableProgress((b"5",), (b"9",))
+        )
+        alter.status_variables = status
+        assert copy.state([alter]).tables[IDENTITY].is_void is is_void
+        copy.settle([alter])
+        assert copy.state().tables[IDENTITY].is_void is is_void
+        assert copy.tables[IDENTITY].shape_number == int(is_void)
 
 
 @pytest.mark.parametrize("sql", [*TAKE_ROWS, "ALTER TABLE shop.t ADD COLUMN c INT"])
