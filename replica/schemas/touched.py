@@ -65,11 +65,15 @@ def linked_by(read: ddl.DdlStatement | None) -> Linked:
 
 def touched_by(statements: Iterable[Statement]) -> Touched:
     """The tables of statements that may change a shape."""
+    return touched_in(read_statement(one.sql, one.schema, one.dialect) for one in statements)
+
+
+def touched_in(reads: Iterable[ddl.DdlStatement | None]) -> Touched:
+    """The same of what ``read_statement`` returns."""
     tables: set[TableName] = set()
     schemas: set[str] = set()
     is_every = False
-    for statement in statements:
-        read = read_statement(statement.sql, statement.schema, statement.dialect)
+    for read in reads:
         if isinstance(read, ddl.DropSchema | ddl.CreateSchema | ddl.AlterSchema):
             schemas.add(read.schema)
         if read is not None:

@@ -16,7 +16,7 @@ from protocol.position import BinlogPosition
 from protocol.wire import utf8_bytes
 
 from ..schemas.reading import TableReader
-from ..schemas.touched import touched_by
+from ..schemas.touched import touched_in
 from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql import ddl_statements as ddl
@@ -63,11 +63,10 @@ async def check_unnamed(
         return
     high = await high_mark(session, source)
     found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
-    statements = [one.statement for one in found]
-    touched = touched_by(statements)
-    is_untold = touched.is_every or any(
-        isinstance(read_statement(one.sql, one.schema, one.dialect), ddl.DropSchema) for one in statements
-    )
+    statements = (logged.statement for logged in found)
+    reads = [read_statement(one.sql, one.schema, one.dialect) for one in statements]
+    touched = touched_in(reads)
+    is_untold = touched.is_every or any(isinstance(read, ddl.DropSchema) for read in reads)
     # Nothing tells the tables of a dropped schema, or of a statement that cannot be read.
     if is_untold or _is_sum_of(digest, map(_digest, {*touched.tables, *unnamed.stated})):
         return

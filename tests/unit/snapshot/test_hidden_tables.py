@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
-from replica.snapshot.hidden_tables import _digest, _is_sum_of, digests_from
+import pytest
+
+from protocol.errors import PrivilegeError
+from protocol.position import BinlogPosition
+from replica.schemas.catalog import Statement
+from replica.schemas.past_history import LoggedStatement
+from replica.snapshot import hidden_tables
+from replica.snapshot.hidden_tables import _digest, _is_sum_of, check_unnamed, digests_from
+from replica.sql.ddl_reader import read_statement
 
 
 def test_some_of_the_touched_tables_explain_a_difference(seed: int) -> None:
@@ -26,3 +36,42 @@ def test_each_table_has_the_digest_of_those_from_it_on() -> None:
     assert digests["b", "a"] == _digest(("b", "a"))
     assert digests["a", "b"] == digests["a", "bc"] ^ _digest(("a", "b"))
     assert len(set(digests.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_told"),
+    [("DROP TABLE shop.b", True), ("DROP DATABASE old", True), ("CREATE DATABASE new", False)],
+)
+async def test_each_statement_is_read_once(sql: str, is_told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, read = BinlogPosition("binlog.000001", 4), list[str]()
+    logged = [
+        LoggedStatement(place, Statement(text))
+        for text in (sql, "ALTER TABLE shop.c ADD x INT", "FLUSH TABLES")
+    ]
+
+    def counted(text: str, *args: Any) -> object:
+        read.append(text)
+        return read_statement(text, *args)
+
+    class Reader:
+        def __init__(self, *args: object) -> None:
+            pass
+
+        async def statements(self, *args: object) -> list[LoggedStatement]:
+            return logged
+
+    async def high_mark(*args: object) -> object:
+        return place
+
+    monkeypatch.setattr("replica.schemas.touched.read_statement", counted)
+    monkeypatch.setattr("replica.snapshot.hidden_tables.read_statement", counted)
+    monkeypatch.setattr(hidden_tables, "TableReader", Reader)
+    monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
+    first, nobody = ("shop", "a"), SimpleNamespace()
+    unnamed = first, _digest(first) ^ _digest(("shop", "b"))
+    if is_told:
+        await check_unnamed(unnamed, [first], place, nobody, nobody)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(PrivilegeError):
+            await check_unnamed(unnamed, [first], place, nobody, nobody)  # type: ignore[arg-type]
+    assert read == [one.statement.sql for one in logged]
