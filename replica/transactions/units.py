@@ -89,7 +89,7 @@ class Unit:
     is_iterated: bool = False
     is_left: bool = False
     waiting: deque[Event] = field(default_factory=deque)
-    # All that were set, as in the source's memory: it logs no RELEASE. Each takes 90 bytes, and 70 or more of the log.
+    # All that were set, as in the memory of the source, which logs no RELEASE: 90 bytes each, and 70 in the log.
     _savepoints: dict[str, int] = field(default_factory=dict)
     _collected: list[Change] = field(default_factory=list)
     # Rows events, if their rows are undecoded, and their bytes in the log.
