@@ -123,9 +123,14 @@ class Checkpoint:
         names = set(cls.__match_args__)
         unknown = sorted(data.keys() - names)
         if unknown:
+            is_file = unknown == ["checksum"]
             raise ConfigurationError(
-                f"this library knows no {', '.join(unknown)} of a checkpoint: if a later mysql-replica wrote it, "
-                "upgrade"
+                f"this library knows no {', '.join(unknown)} of a checkpoint: "
+                + (
+                    "load files with FileCheckpointStore"
+                    if is_file
+                    else "if a later mysql-replica wrote it, upgrade"
+                )
             )
         if names != data.keys() | _OPTIONAL:
             names -= _OPTIONAL

@@ -1,6 +1,9 @@
 """Storage of checkpoints: the interface of a store, a store in a JSON file, and the save interval of a stream.
 
 ``protocol.position`` defines ``Checkpoint``; the stream says when one is reached. Nothing here reads a log.
+
+A checkpoint file has a checksum (``checked_json``): without it a changed digit of a position or GTID set is another
+valid place, and events are missing or come twice. Files of earlier releases have none.
 """
 
 import contextlib
@@ -10,11 +13,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Awaitable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from protocol.errors import CheckpointError, ConfigurationError
 from protocol.position import CHECKPOINT_VERSION, Checkpoint
+
+from .checked_json import CHECKSUM, checked, with_checksum
 
 _Result = TypeVar("_Result")
 
@@ -48,6 +53,9 @@ class FileCheckpointStore:
     the directory is synced: at any moment the file holds the old or the new checkpoint, whole. If the process is
     killed in between, the next ``load`` removes the temporary file. A new file has the mode 0600; an existing file
     keeps its mode, and a symbolic link stays a link. ``save`` takes as long as the disk needs for two syncs.
+
+    The file has what ``Checkpoint.to_dict()`` returns, and a checksum of it. To edit the file, remove the line
+    ``"checksum"``: it is not looked for then, as in files of earlier releases and of other programs.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -78,7 +86,7 @@ class FileCheckpointStore:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the file. Raises ``CheckpointError`` if that fails; the old file then stays as it was."""
-        content = json.dumps(checkpoint.to_dict(), indent=2).encode() + b"\n"
+        content = json.dumps(with_checksum(checkpoint.to_dict()), indent=2).encode() + b"\n"
         try:
             replace_file(os.path.realpath(self._path), content)
         except OSError as error:
@@ -100,6 +108,7 @@ class FileCheckpointStore:
             raise self._unusable("it holds no valid JSON") from error
         if not isinstance(data, dict):
             raise self._unusable("it holds no JSON object")
+        data = self._checked(data)
         version = data.get("version")
         if type(version) is int and version > CHECKPOINT_VERSION:
             raise CheckpointError(
@@ -110,6 +119,16 @@ class FileCheckpointStore:
             return Checkpoint.from_dict(data)
         except ConfigurationError as error:
             raise self._unusable(str(error)) from error
+
+    def _checked(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return checked(data)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(
+                f"the checkpoint file {self._path} is damaged, or was changed by hand: {error}; restore it from a "
+                "backup, or remove it to begin at start=, or, to go on from the place that it names now, remove its "
+                f'line "{CHECKSUM}"'
+            ) from None
 
     def _unusable(self, reason: str) -> CheckpointError:
         return CheckpointError(

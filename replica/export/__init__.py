@@ -3,6 +3,7 @@
     row_formats    rows as JSON lines and CSV, and the files of these formats
     work_folder    the unfinished export: its database, its checkpoint, parts of files
     table_files    the files of one table while it is copied, and changes that come after its rows were written
+    work_checks    whether the database and the parts belong together
     exporter       from a stream to the folder
 
 The rows come from a stream that copies the tables (``start="snapshot"``): reads, and the changes of the log between

@@ -21,7 +21,8 @@ from .row_formats import RowFile, RowFormat
 
 # MariaDB's hidden columns of unique keys over long values: they are in the log, and cannot be selected.
 _HASH: Final = "DB_ROW_HASH_"
-_KEYS_SUFFIX: Final = ".keys"
+#: The name of a part with this behind it is that of the file with its keys.
+KEYS_SUFFIX: Final = ".keys"
 
 
 def exported_columns(table: Table) -> list[int]:
@@ -74,7 +75,7 @@ class Part:
         self.path = path
         self.rows = 0
         self._file = file
-        self._keys = open(path + _KEYS_SUFFIX, "w", encoding="ascii")  # noqa: SIM115
+        self._keys = open(path + KEYS_SUFFIX, "w", encoding="ascii")  # noqa: SIM115
 
     def write(self, prepared: Sequence[Any], keys: Sequence[str]) -> None:
         """Append prepared rows and their keys."""
@@ -89,7 +90,7 @@ class Part:
 
     def sync(self) -> None:
         """Bring both files to the disk."""
-        for path in (self.path, self.path + _KEYS_SUFFIX):
+        for path in (self.path, self.path + KEYS_SUFFIX):
             sync_file(path)
 
     def abandon(self) -> None:
@@ -101,7 +102,7 @@ class Part:
 
 def remove_part(path: str) -> None:
     """Remove a part and its keys, as far as they are there."""
-    for one in (path, path + _KEYS_SUFFIX):
+    for one in (path, path + KEYS_SUFFIX):
         if os.path.exists(one):
             os.unlink(one)
 
@@ -119,7 +120,7 @@ def without_rows(path: str, target: str, form: RowFormat, drops: dict[str, int])
     """
     keep: list[bool] = []
     dropped: list[str] = []
-    with open(path + _KEYS_SUFFIX, encoding="ascii") as lines:
+    with open(path + KEYS_SUFFIX, encoding="ascii") as lines:
         for keys in map(json.loads, lines):
             # The chunks of which no row was changed are most of them.
             if drops.keys().isdisjoint(keys):
@@ -135,7 +136,7 @@ def without_rows(path: str, target: str, form: RowFormat, drops: dict[str, int])
         return dropped
     form.filter(path, target, keep)
     _write_keys(path, target, keep)
-    for one in (target, target + _KEYS_SUFFIX):
+    for one in (target, target + KEYS_SUFFIX):
         sync_file(one)
     return dropped
 
@@ -143,8 +144,8 @@ def without_rows(path: str, target: str, form: RowFormat, drops: dict[str, int])
 def _write_keys(path: str, target: str, keep: Sequence[bool]) -> None:
     kept: Iterator[bool] = iter(keep)
     with (
-        open(path + _KEYS_SUFFIX, encoding="ascii") as lines,
-        open(target + _KEYS_SUFFIX, "w", encoding="ascii") as file,
+        open(path + KEYS_SUFFIX, encoding="ascii") as lines,
+        open(target + KEYS_SUFFIX, "w", encoding="ascii") as file,
     ):
         for keys in map(json.loads, lines):
             file.write(json.dumps([key for key in keys if next(kept)]) + "\n")

@@ -20,12 +20,14 @@ from protocol.records import record
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 
+from ..config.checked_json import checked, with_checksum
 from ..config.checkpoint import FileCheckpointStore
 from ..config.folder_names import fitting
 from ..config.schema_store import SUFFIX, FileSchemaStore
 from .disk_errors import disk_errors
 from .row_formats import RowFormat
 from .table_files import Part, TableRows, remove_part, without_rows
+from .work_checks import SIZES, check_database, check_part, note_sizes
 
 #: Schema and name of a table.
 TableId = tuple[str, str]
@@ -109,8 +111,9 @@ class WorkFolder:
 
     def _open(self, wanted: Mapping[str, Any]) -> None:
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.executescript(_TABLES)
+        self._db.executescript(_TABLES + SIZES)
         self._db.execute("BEGIN EXCLUSIVE")
+        check_database(self._db, self._target)
         self._keep_wanted(wanted)
         self._load()
 
@@ -149,14 +152,13 @@ class WorkFolder:
         for number, key in self._db.execute("SELECT number, key FROM changed"):
             self._marks[hash((number, key)) % _MARKS] = 1
         committed = {path for (path,) in self._db.execute("SELECT path FROM parts")}
-        names = _names_in(self._folder)
-        for name in names:
+        for name in _names_in(self._folder):
             if name.startswith("part-") and name.removesuffix(".keys") not in committed:
                 os.unlink(os.path.join(self._folder, name))
         if not self.is_copied:
             # Later they may have been moved to their places.
-            for name in sorted(committed.difference(names))[:1]:
-                raise self._lacks(name)
+            for name in sorted(committed):
+                check_part(self._db, os.path.join(self._folder, name))
         self._parts = int(self._meta("parts") or 0)
         self.unfinished = sum(not table.is_whole for table in self.tables.values())
 
@@ -172,7 +174,7 @@ class WorkFolder:
         """The place of the last commit; None if nothing was committed."""
         text = self._meta("checkpoint")
         try:
-            return None if text is None else Checkpoint.from_dict(json.loads(text))
+            return None if text is None else Checkpoint.from_dict(checked(json.loads(text)))
         except ValueError as error:
             raise CheckpointError(
                 f"{self._target}: the state of the unfinished export cannot be used ({error}): remove the folder, "
@@ -198,7 +200,7 @@ class WorkFolder:
         """Make everything up to the checkpoint durable."""
         for table in self.tables.values():
             self._close_part(table)
-        self._set_meta("checkpoint", json.dumps(checkpoint.to_dict()))
+        self._set_meta("checkpoint", json.dumps(with_checksum(checkpoint.to_dict())))
         if is_copied:
             self._set_meta("copied", "1")
         self._commit()
@@ -359,6 +361,7 @@ class WorkFolder:
             self._synced.append(self._syncing.submit(part.sync))
             name = os.path.basename(part.path)
             self._db.execute("INSERT INTO parts VALUES (?, ?, ?)", (name, table.number, part.rows))
+            note_sizes(self._db, part.path)
 
     def _paths(self, number: int) -> list[str]:
         found = self._db.execute("SELECT path FROM parts WHERE number = ? ORDER BY path", (number,))
@@ -396,6 +399,8 @@ class WorkFolder:
     def _fold(self, table: ExportedTable) -> None:
         """Leave rows out of the parts that were changed later, and write these rows into a part of their own."""
         paths = self._paths(table.number)
+        for path in paths:
+            check_part(self._db, path)
         for drops in self._slabs(table):
             for path in self._paths(table.number):
                 target = self._new_path()
@@ -440,6 +445,7 @@ class WorkFolder:
             "UPDATE parts SET path = ?, rows = rows - ? WHERE path = ?",
             (os.path.basename(target), len(dropped), os.path.basename(path)),
         )
+        note_sizes(self._db, target)
         if not table.key:
             self._db.executemany(
                 "UPDATE changed SET count = count + 1 WHERE number = ? AND key = ?",
@@ -472,16 +478,9 @@ class WorkFolder:
         for number, path in enumerate(self._paths(table.number)):
             target = os.path.join(folder, f"part-{number:05d}.{self._form.suffix}")
             # A run that was killed here has moved some of them.
+            check_part(self._db, path, path if os.path.exists(path) else target)
             if os.path.exists(path):
                 os.replace(path, target)
-            elif not os.path.exists(target):
-                raise self._lacks(os.path.basename(path))
-
-    def _lacks(self, name: str) -> CheckpointError:
-        return CheckpointError(
-            f"{self._folder} lacks {name}, which has rows of the unfinished export: remove {self._target}, and copy "
-            "again"
-        )
 
     def _meta(self, name: str) -> str | None:
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

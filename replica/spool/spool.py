@@ -1,7 +1,7 @@
 """The spool: segment files with the raw events of a stream, on disk until Spark has committed them.
 
     folder/0000000007.binlog    the magic bytes, a FORMAT_DESCRIPTION, and the log from one place on without a gap
-    folder/0000000007.json      that place, and the offset of the stream just before it
+    folder/0000000007.json      that place, and the offset of the stream just before it, with a checksum
     folder/schemas              columns of tables, for a log without names: ``live_names``
     folder/lock                 held by the one process that writes here
 
@@ -28,6 +28,7 @@ from protocol.errors import CheckpointError, SourceChangedError
 from protocol.position import file_number
 from protocol.records import record, replace
 
+from ..config.checked_json import checked, with_checksum
 from ..config.private_files import make_folder, opener
 from ..files.cuts import HeaderWalk
 from .offsets import Key, Offset
@@ -164,7 +165,7 @@ class Spool:
         self._written = self._marked = len(head)
         self._synced = 0
         values = asdict(segment) | {"after": segment.after.to_dict()}
-        _write_synced(_meta_path(path), json.dumps(values).encode())
+        _write_synced(_meta_path(path), json.dumps(with_checksum(values)).encode())
         self._sync_folder()
         self.segments.append(segment)
 
@@ -318,11 +319,12 @@ class Spool:
             path = os.path.join(self._folder, name)
             try:
                 with open(path) as file:
-                    values: dict[str, Any] = json.load(file)
+                    values: dict[str, Any] = checked(json.load(file))
                 values["after"] = Offset.from_dict(values["after"])
                 segment = Segment(**values)
             except (ValueError, TypeError, KeyError):
-                # A crash has cut the file short: the segment was never used.
+                # A crash has cut the file short, and the segment was never used; or the file was damaged later, and
+                # the log is fetched again.
                 continue
             segment = replace(segment, path=path.removesuffix(".json") + ".binlog")
             if os.path.exists(segment.path) and os.path.getsize(segment.path) >= segment.head:

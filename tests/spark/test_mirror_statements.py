@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
 from protocol.position import BinlogPosition, Checkpoint
+from replica.config.checkpoint import FileCheckpointStore
 from replica.spark.jobs import job_state, seed
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.coverage import Creations, files_begin
@@ -309,6 +310,12 @@ def test_what_a_seed_is_made_of(tmp_path: Path) -> None:
     checkpoint = Checkpoint("b.000001", 4, None, "uuid", 1)
     place = seed.read_seed(f"{tmp_path}@{json.dumps(checkpoint.to_dict())}", lambda name: True, None).place
     assert place == Offset("b.000001", 4, None, "uuid", 1)
+    FileCheckpointStore(tmp_path / "file").save(checkpoint)
+    file_place = seed.read_seed(f"{tmp_path}@{tmp_path}/file", lambda name: True, None).place
+    assert file_place == place
+    (tmp_path / "file").write_text((tmp_path / "file").read_text().replace('"position": 4', '"position": 5'))
+    with pytest.raises(ConfigurationError, match="checksum is that of other content"):
+        seed.read_seed(f"{tmp_path}@{tmp_path}/file", lambda name: True, None)
     (tmp_path / "place").write_text(json.dumps(Offset("b.000001", 4, None, "uuid", 1, 2).to_dict()))
     place = seed.read_seed(f"{tmp_path}@{tmp_path}/place", lambda name: True, None).place
     assert isinstance(place, Offset)

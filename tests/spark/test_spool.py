@@ -362,3 +362,13 @@ def test_what_lies_before_an_offset() -> None:
 def test_what_is_no_offset(changed: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         Offset.from_dict(offset(4).to_dict() | changed)
+
+
+def test_a_changed_digit_of_a_segment_s_place_is_seen(writer: Writer) -> None:
+    """Events had the places of others: the segment's log is fetched from the source again."""
+    writer.write(0, 20)
+    writer.spool.sync()
+    damaged, *later = writer.spool.segments[1:]
+    path = writer.folder / f"{damaged.number:010d}.json"
+    path.write_text(path.read_text().replace(f'"position": {damaged.position},', '"position": 4,'))
+    assert writer.again().segments == later

@@ -26,6 +26,7 @@ from protocol.position import BinlogPosition, Checkpoint, file_number
 from protocol.records import record, replace
 from protocol.rows.table import table_text
 
+from ...config.checked_json import checked
 from ...config.options import Options
 from ...source.dump import Greeted
 from ...source.resolve_start import StartPoint, with_gtids
@@ -195,9 +196,9 @@ def _place(text: str) -> BinlogPosition | str | Offset:
 
 def _from_json(text: str) -> Offset:
     try:
-        data = json.loads(text)
+        data = checked(json.loads(text))
     except ValueError as error:
-        raise ConfigurationError(f"--seed: the checkpoint is not valid JSON: {error}") from None
+        raise ConfigurationError(f"--seed: the checkpoint cannot be read: {error}") from None
     if "epoch" in data:
         return Offset.from_dict(data)
     checkpoint = Checkpoint.from_dict(data)

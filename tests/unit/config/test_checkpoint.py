@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from protocol.errors import CheckpointError
+from protocol.errors import CheckpointError, ConfigurationError
 from protocol.position import Checkpoint
 from replica.config.checkpoint import CheckpointKeeper, CheckpointStore, FileCheckpointStore
 from tests.support.checkpoints import FIRST, SECOND, checkpoint
@@ -46,7 +47,11 @@ def test_what_is_saved_is_loaded(path: Path) -> None:
         store.save(saved)
         assert FileCheckpointStore(str(path)).load() == saved
         assert only_file(path)
-    assert json.loads(path.read_bytes()) == Checkpoint("", 4).to_dict()
+    # The checksum stands in front of what it is of, so that its line can be removed by hand.
+    content = json.loads(path.read_bytes())
+    assert list(content.items())[1:] == list(Checkpoint("", 4).to_dict().items())
+    with pytest.raises(ConfigurationError, match="load files with FileCheckpointStore"):
+        Checkpoint.from_dict(content)
 
 
 def test_a_new_file_is_for_its_owner_only_and_an_old_one_keeps_its_mode(path: Path) -> None:
@@ -141,6 +146,46 @@ def test_every_truncation_of_a_file(path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(CheckpointError, match="not a checkpoint file"):
             FileCheckpointStore(path).load()
+
+
+def test_a_changed_bit_is_seen(path: Path, seed: int) -> None:
+    """A changed digit of a position or GTID set was another valid place: events were missing, or came twice."""
+    FileCheckpointStore(path).save(FIRST)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << random.Random(f"{seed} {place}").randrange(8)
+        path.write_bytes(damaged)
+        # A blank that became another one, or the case of a letter of an escape, changes nothing.
+        with contextlib.suppress(CheckpointError):
+            assert FileCheckpointStore(path).load() == FIRST
+
+
+def test_a_file_that_was_edited_by_hand(path: Path) -> None:
+    store = FileCheckpointStore(path)
+    store.save(FIRST)
+    edited = path.read_text().replace('"position": 1,', '"position": 157,')
+    path.write_text(edited)
+    with pytest.raises(CheckpointError, match=r'changed by hand.*remove its line "checksum"') as caught:
+        store.load()
+    assert str(path) in str(caught.value)
+    path.write_text("".join(line for line in edited.splitlines(True) if '"checksum"' not in line))
+    assert store.load() == replace(FIRST, position=157)
+
+
+@pytest.mark.parametrize("rewrite", ["line ends", "byte order mark", "layout", "release before"])
+def test_a_file_that_says_the_same_in_other_bytes(path: Path, rewrite: str) -> None:
+    FileCheckpointStore(path).save(FIRST)
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "line ends": whole.replace(b"\n", b"\r\n"),
+            "byte order mark": b"\xef\xbb\xbf" + whole,
+            "layout": json.dumps(json.loads(whole), sort_keys=True).encode(),
+            "release before": json.dumps(FIRST.to_dict(), indent=2).encode(),
+        }[rewrite]
+    )
+    assert FileCheckpointStore(path).load() == FIRST
 
 
 def test_a_directory_is_no_checkpoint_file(path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from protocol.constants import ColumnType
-from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError, SourceConfigurationError
-from protocol.position import Checkpoint
+from protocol.errors import ConfigurationError, SchemaMismatchError, SourceConfigurationError
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.table import Table
 from replica.export import table_files
@@ -27,55 +23,10 @@ from replica.export.disk_errors import disk_errors
 from replica.export.row_formats import FORMATS, row_format
 from replica.export.work_folder import WorkFolder
 from tests.support.exported_files import exported_rows
+from tests.support.small_export import IDENTITY, PLACE, TABLE, change, finished, opened
 
-TABLE = Table(
-    "shop",
-    "t",
-    (Column("id", ColumnType.LONG, 0, False), Column("v", ColumnType.VARCHAR, 99, True, charset="utf8mb4")),
-    (),
-    "information_schema",
-)
-IDENTITY = ("shop", "t")
-PLACE = Checkpoint("binlog.000003", 500)
 Row = tuple[Any, ...]
 every_format = pytest.mark.parametrize("form", FORMATS)
-
-
-@pytest.fixture(autouse=True)
-def databases_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests whose export fails leave its database open, and Python 3.13 warns of that."""
-    connect = sqlite3.connect
-    with contextlib.ExitStack() as stack:
-
-        def closed_later(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            database: sqlite3.Connection = connect(*arguments, **options)
-            stack.callback(database.close)
-            return database
-
-        monkeypatch.setattr(sqlite3, "connect", closed_later)
-        yield
-
-
-def opened(folder: Path, form: str = "jsonl", key: tuple[str, ...] = ("id",)) -> WorkFolder:
-    work = WorkFolder(str(folder), row_format(form), {"format": form})
-    if not work.tables:
-        work.add_table(IDENTITY, key)
-    return work
-
-
-def change(work: WorkFolder, before: Row | None, after: Row | None) -> None:
-    work.apply(work.operations(IDENTITY, TABLE, before, after))
-
-
-def finished(work: WorkFolder, folder: Path) -> list[Row]:
-    work.complete(IDENTITY, TABLE, is_dropped=False)
-    assert work.is_complete
-    work.commit(PLACE, is_copied=True)
-    [(name, count)] = work.finish()
-    assert name == "shop.t"
-    rows = [(int(row["id"]), row["v"]) for row in exported_rows(folder, "shop.t")]
-    assert len(rows) == count
-    return rows
 
 
 @every_format
@@ -399,39 +350,3 @@ def test_a_full_disk_is_told_with_the_folder_where_rows_are_written(form: str, t
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert raised.value.filename == str(tmp_path)
-
-
-@pytest.mark.parametrize("sound", [0, 100, 4096])
-def test_a_damaged_state_is_told_with_its_remedy(sound: int, tmp_path: Path) -> None:
-    """Bytes of ``state.sqlite`` behind the sound ones are overwritten."""
-    work = opened(tmp_path)
-    work.commit(PLACE)
-    work.close()
-    state = tmp_path / ".copy" / "state.sqlite"
-    state.write_bytes(state.read_bytes()[:sound] + b"\x55" * 40_000)
-    with pytest.raises(CheckpointError, match=r"damaged .*: remove the folder, and copy again"):
-        opened(tmp_path)
-
-
-@pytest.mark.parametrize("is_copied", [False, True])
-def test_a_lost_file_is_told(is_copied: bool, tmp_path: Path) -> None:
-    """Its rows were left out of the export, without a word."""
-    work = opened(tmp_path)
-    work.add_rows(IDENTITY, TABLE, [(1, "a")])
-    work.commit(PLACE)
-    work.add_rows(IDENTITY, TABLE, [(2, "b")])
-    work.complete(IDENTITY, TABLE, is_dropped=False)
-    work.commit(PLACE, is_copied=is_copied)
-    work.close()
-    (tmp_path / ".copy" / "part-000001.jsonl").unlink()
-    with pytest.raises(CheckpointError, match=r"lacks part-000001\.jsonl.*: remove .*, and copy again"):
-        list(opened(tmp_path).finish())
-
-
-def test_a_place_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """As that of a later release would be."""
-    opened(tmp_path).close()
-    with contextlib.closing(sqlite3.connect(tmp_path / ".copy" / "state.sqlite")) as database, database:
-        database.execute("INSERT OR REPLACE INTO meta VALUES ('checkpoint', '{\"version\": 7}')")
-    with pytest.raises(CheckpointError, match=r"version 7.*: remove the folder, and copy again"):
-        _ = opened(tmp_path).checkpoint
