@@ -55,6 +55,7 @@ from .reading import TableReader, traits_of
 from .reconciliation import Reconciliation, only_tables
 from .scanned_log import ScannedLog
 from .schema_tracker import SchemaTracker
+from .stored_log import check_stored_log
 from .timeline import SchemaHistory, State
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ class SchemaKeeper:
                 f"{self._store!r} was written when lower_case_table_names was another on the source; remove it: the "
                 "tables are then read anew"
             )
+        await check_stored_log(self._store, history, stored, self._connection.options, source)
         start = _start(opening, stored, source)
         if history is not None and is_behind_gap:
             self.tracker.use(self._traits, history)

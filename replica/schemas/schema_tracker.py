@@ -99,6 +99,12 @@ class SchemaTracker:
             begin = BinlogPosition(file, position)
             self.history, self._is_new = SchemaHistory(source, begin, catalog, folds_names=folds), True
 
+    def take_file(self, file: str, begun: int) -> None:
+        """A file begins or goes on, which the source began at this time."""
+        history = self.history
+        if history is not None and history.note_begun(file, begun):
+            self._unsaved.append(history.head_line())
+
     def follow(self, event: QueryEvent) -> list[SchemaChangeEvent]:
         """Do what a statement of the log does. Returns what it changes in wanted tables."""
         self.statements += 1

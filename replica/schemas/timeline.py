@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol.errors import ConfigurationError
-from protocol.position import BinlogPosition
+from protocol.position import BinlogPosition, is_older
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog, Listed, Statement, TableChange, Unknown, other_tables
@@ -116,7 +116,10 @@ class SchemaHistory:
         ``lines`` are those of the store.
         """
         self.source, self.folds_names = source, folds_names
+        # The newest file of which it is known when the source began it, and that time; see ``stored_log``.
+        self.begun: tuple[str, int] | None = None
         self._lines = lines or StoredLines()
+        self._is_begun_written = True
         self.catalog = Catalog() if catalog is None else catalog
         self._base, self._begin = place_of(begin)
         self._head = self._begin if head is None else self._place(head)
@@ -210,8 +213,21 @@ class SchemaHistory:
         self._head = max(self._head, self._place(position))
 
     def head_line(self) -> str:
-        """What to write behind ``to_lines()`` once ``advance`` has moved the head."""
-        return self._lines.next({"head": str(self.head)})
+        """What to write behind ``to_lines()`` once ``advance`` has moved the head, or ``note_begun`` is told."""
+        return self._lines.next(self._head_row())
+
+    def _head_row(self) -> dict[str, object]:
+        begun = {} if self._is_begun_written else {"begun": self.begun}
+        self._is_begun_written = True
+        return {"head": str(self.head), **begun}
+
+    def note_begun(self, file: str, begun: int) -> bool:
+        """Note when the source began a file. Returns whether the store is to be told now: it knows of no file."""
+        before = self.begun
+        if before == (file, begun) or (before is not None and is_older(file, before[0])):
+            return False
+        self.begun, self._is_begun_written = (file, begun), False
+        return before is None
 
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
         """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
@@ -229,6 +245,7 @@ class SchemaHistory:
         for table in self._timelines.keys() - later.tables.keys():
             self._join(table, later._begin, None)
         self._head = max(self._head, later._head)
+        self.begun = later.begun or self.begun
         self.catalog, self.folds_names = later.catalog, later.folds_names
 
     def prune(self, position: BinlogPosition) -> None:
@@ -277,6 +294,7 @@ class SchemaHistory:
 
     def to_lines(self) -> Iterator[str]:
         """The whole history, a JSON text a line."""
+        self._is_begun_written = self.begun is None
         yield self._lines.first(
             {
                 "source": self.source,
@@ -316,7 +334,7 @@ class SchemaHistory:
             "gone_schemas": [schema for schema in changed if schema not in schemas],
         }
         said = {name: value for name, value in said.items() if value}
-        yield self._lines.next({"head": str(self.head), **said})
+        yield self._lines.next({**self._head_row(), **said})
 
     def _table_line(
         self, table: TableName, states: Iterable[tuple[Place, State]], numbers: Mapping[Shape, int]
@@ -353,7 +371,7 @@ class _Loader:
         if header is None:
             raise ConfigurationError("it is empty")
         begin = BinlogPosition.parse(header["begin"])
-        head, schemas, heads = header["head"], dict(header["schemas"]), 0
+        head, schemas, heads, begun = header["head"], dict(header["schemas"]), 0, None
         for row in rows:
             if "columns" in row:
                 self._columns += map(ColumnShape.from_dict, row["columns"])
@@ -364,6 +382,7 @@ class _Loader:
                 self._load_table(TableName(*row["table"]), row["states"], begin, head)
             else:
                 head, heads = row["head"], heads + 1
+                begun = row.get("begun", begun)
                 if "schemas" in row:
                     # Each statement had all schemas, before there was ``new_schemas``.
                     schemas = dict(row["schemas"])
@@ -378,7 +397,7 @@ class _Loader:
         if stored.needs_end and not heads:
             raise ConfigurationError("its end is missing")
         now = {table: timeline.last for table, timeline in self._timelines.items()}
-        return SchemaHistory(
+        history = SchemaHistory(
             str(header["source"]),
             begin,
             Catalog({table: state for table, state in now.items() if state is not None}, schemas),
@@ -387,6 +406,9 @@ class _Loader:
             folds_names=bool(header.get("folds_names", False)),
             lines=stored,
         )
+        if begun is not None:
+            history.begun = str(begun[0]), int(begun[1])
+        return history
 
     def _load_table(
         self, table: TableName, states: Iterable[Sequence[Any]], begin: BinlogPosition, head: str

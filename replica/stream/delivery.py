@@ -304,6 +304,7 @@ class Delivery:
             return
         if isinstance(event, FormatDescriptionEvent):
             take_file(event, self._account.progress, self.dump.source)
+            self._names.take_file(self._account.progress.begun)
         self._names.follow([event])
         if is_internal(event):
             self._take_internal(event)

@@ -28,6 +28,11 @@ class PlaceNames:
         """A dump tells its place, or one before it, before its first event of the log."""
         self._tracker.begin_at(event.next_file, event.next_position, is_exact=is_exact)
 
+    def take_file(self, begun: tuple[str, int] | None) -> None:
+        """A format description tells when its file was begun; None if that tells nothing."""
+        if begun is not None:
+            self._tracker.take_file(*begun)
+
     def follow(self, events: list[Event]) -> None:
         """Apply the statements among the newest events to the schema history; older ones may be among them."""
         count = self._decoder.table_statements

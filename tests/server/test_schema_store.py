@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Callable
@@ -151,3 +152,36 @@ async def test_a_checkpoint_of_the_version_before_loads(server: Server, schema: 
         # From then on there is a store.
         assert (tmp_path / "x.ckpt.schemas").exists()
         assert (await rows_of(server, user, schema, checkpoints=FileCheckpointStore(path)))[0] == []
+
+
+@pytest.mark.parametrize("name", ["mysql:9.7", "mariadb:11.8"])
+async def test_a_store_from_before_the_log_was_reset(
+    name: str, extra_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """Beside a checkpoint of the new log, as in a backup: rows had names of the old log, without an error."""
+    server = extra_server(name)
+    server.query("CREATE DATABASE w")
+    begin(server, "w")
+    store, path = FileCheckpointStore(tmp_path / "x.ckpt"), tmp_path / "x.ckpt.schemas"
+
+    with user_of(server) as user:
+        go_on(server, "w")
+        server.query("FLUSH BINARY LOGS")
+        go_on(server, "w")
+        assert (await rows_of(server, user, "w", start="earliest", checkpoints=store))[0]
+        before = path.read_bytes()
+        # The source tells in seconds when it began a file.
+        await asyncio.sleep(1.1)
+        server.query(server.reset_log)
+        path.unlink()
+        (tmp_path / "x.ckpt").unlink()
+        server.query("DROP TABLE w.t")
+        begin(server, "w")
+        await rows_of(server, user, "w", start="earliest", checkpoints=store)
+        expected = go_on(server, "w")
+        now = path.read_bytes()
+        path.write_bytes(before)
+        with pytest.raises(CheckpointError, match=r"of a log that was reset .* or remove it: the tables"):
+            await rows_of(server, user, "w", checkpoints=store)
+        path.write_bytes(now)
+        assert (await rows_of(server, user, "w", checkpoints=store))[0] == expected
