@@ -73,7 +73,15 @@ def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source)
     if progress.begun is not None and progress.begun[0] == event.file and progress.begun != begun:
         raise _was_reset(BinlogPosition(event.file, progress.position), source)
     # A node of Galera may have the server_id of another one, and has files of its own.
-    progress.begun = None if source.is_galera else begun
+    if source.is_galera:
+        progress.begun = None
+    else:
+        note_file(event, progress)
+
+
+def note_file(event: FormatDescriptionEvent, progress: Progress) -> None:
+    """Note when a file was begun, of a log that is surely the right one."""
+    progress.begun = event.file, event.header.timestamp
 
 
 def _was_reset(place: BinlogPosition, source: Source) -> SourceChangedError:

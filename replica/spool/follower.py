@@ -26,6 +26,7 @@ from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
 from protocol.records import record
 
 from ..source.dump import is_behind_description, is_internal
+from ..source.same_log import note_file
 from ..transactions.boundary import Progress
 from ..transactions.replay import COMPARED_BYTES, other_event
 from .offsets import Offset
@@ -40,17 +41,20 @@ class _Mark:
     """A place between two transactions.
 
     ``bytes`` and ``rows`` count from the follower's start. The GTID set there is the one before and ``added``, unless
-    ``known`` replaces it.
+    ``known`` replaces it. ``is_anonymous``: the transaction before the place is of MySQL and has no GTID, so that no
+    server can be asked by that set, see ``Progress.resume_set``. ``begun``: when the source began ``file``.
     """
 
     file: str
     position: int
     epoch: int
+    begun: int | None
     server: tuple[str | None, int | None]
     bytes: int
     rows: int
     added: list[Gtid | MariadbGtid]
     known: AnyGtidSet | None
+    is_anonymous: bool
 
 
 #: Events at the beginning of a file.
@@ -100,6 +104,7 @@ class Follower:
         self._description = b""
         self._is_spooling = True
         self._is_by_gtid = False
+        self._on_file: Callable[[FormatDescriptionEvent, Progress], None] = note_file
         # The last event before the boundary, and its place.
         self._last = "", 0, b""
         # The event that the source sends first, because it was read before: see ``last_event``.
@@ -177,11 +182,13 @@ class Follower:
         is_by_gtid: bool = False,
         is_spooling: bool = True,
         again: bytes = b"",
+        on_file: Callable[[FormatDescriptionEvent, Progress], None] = note_file,
     ) -> None:
         """Follow another connection, or the spool's own events. An open transaction is dropped: it comes again.
 
         ``again``: the ``last_event``, if the source is asked to send it again, at which ``decoder`` begins.
         ``is_by_gtid``: the source leaves out the transactions of a GTID set. By position it leaves out nothing.
+        ``on_file`` notes when a file was begun, and may raise if another file of that name was read before.
         """
         self.spool.roll_back()
         self._decoder, self._progress = decoder, progress
@@ -191,10 +198,13 @@ class Follower:
         self._is_passing = not progress.file
         self._again = again
         self._description = b""
+        self._on_file = on_file
 
     def describe(self, description: bytes) -> None:
         """Set the FORMAT_DESCRIPTION that holds from here on."""
-        self._decoder.decode(description, 4)
+        event = self._decoder.decode(description, 4)
+        if isinstance(event, FormatDescriptionEvent):
+            self._on_file(event, self._progress)
         self._description = description
 
     def feed(self, raw: bytes) -> bool:
@@ -214,6 +224,7 @@ class Follower:
         end = event.position + len(raw) if event is not None else decoder.position
         if isinstance(event, FormatDescriptionEvent):
             self._description = raw
+            self._on_file(event, progress)
         if event is not None:
             self._look_at(event)
         if self._is_spooling:
@@ -267,6 +278,7 @@ class Follower:
         progress, decoder = self._progress, self._decoder
         if isinstance(event, FormatDescriptionEvent):
             self._description = raw
+            self._on_file(event, progress)
         elif isinstance(event, RotateEvent):
             progress.follow(event, decoder.file, decoder.position)
         elif isinstance(event, HeartbeatEvent):
@@ -287,11 +299,13 @@ class Follower:
             progress.file,
             progress.position,
             self._epoch,
+            progress.file_begun,
             self._server,
             self.bytes,
             self.rows,
             added,
             None if known is None else known.copy(),
+            progress.is_anonymous,
         )
         with self._lock:
             before = self._marks[-2] if len(self._marks) > 1 else None
@@ -354,5 +368,5 @@ class Follower:
 
 def _offset(mark: _Mark, gtids: AnyGtidSet | None) -> Offset:
     server_uuid, server_id = mark.server
-    text = None if gtids is None else str(gtids)
-    return Offset(mark.file, mark.position, text, server_uuid, server_id, mark.epoch)
+    text = None if gtids is None or mark.is_anonymous else str(gtids)
+    return Offset(mark.file, mark.position, text, server_uuid, server_id, mark.epoch, mark.begun)

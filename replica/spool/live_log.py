@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from protocol.binlog.decoder import EventDecoder
@@ -23,33 +24,26 @@ from protocol.errors import (
     PositionInsideEventError,
     ReplicaError,
     ServerError,
-    SourceChangedError,
     TransactionsUnavailableError,
 )
-from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
-from protocol.position import FIRST_POSITION, BinlogPosition
+from protocol.gtid import MariadbGtidSet
+from protocol.position import FIRST_POSITION
 from protocol.records import replace
 from protocol.rows.table import Table
 
 from ..config.options import Options
 from ..config.table_filter import table_filter
 from ..source.dump import Dump, Greeted
-from ..source.resolve_start import (
-    StartPoint,
-    check_held,
-    check_move,
-    from_gtids,
-    is_same_server,
-)
+from ..source.resolve_start import StartPoint, is_same_server
 from ..source.retry import Retry
-from ..source.same_log import check_same_log
-from ..source.server_facts import executed_gtids
+from ..source.same_log import take_file
 from ..transactions.boundary import Progress
 from .follower import Follower
 from .live_names import LiveNames
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
 from .placed_shapes import between
+from .resume_point import lacks, resume_point
 from .row_counter import RowCounter
 from .spool import Segment, Spool
 from .start_offset import find_offset
@@ -401,29 +395,14 @@ class LiveLog:
         """Ask for the log from the last boundary on: on the same server by position, else by GTID set."""
         start, source = follower.boundary, greeted.source
         is_same = is_same_server(start.identity, source)
-        gtids = start.gtids
-        check_move(start.identity, source, self._options)
         try:
-            if gtids is not None and source.has_gtids:
-                # Also refuses a server that lacks transactions read before, or has purged transactions still needed.
-                point = await from_gtids(gtids, greeted.session, source)
-                await check_held(point, greeted.session, source)
-                if is_same and start.file:
-                    place = BinlogPosition(start.file, start.position)
-                    await check_same_log(place, None, gtids, greeted.session, source)
-            elif not is_same:
-                raise SourceChangedError(
-                    f"server {source.server_uuid or source.server_id} answers, but the offset is a position in the "
-                    f"log of {start.server_uuid or start.server_id}, without a GTID set to find it on another server"
-                )
+            point = await resume_point(greeted, start, is_by_gtid=self._is_by_gtid)
         except TransactionsUnavailableError as error:
             point = await self._behind_gap(greeted, follower, error)
-        else:
-            if is_same and start.file and not self._is_by_gtid:
-                point = StartPoint(start.file, start.position, gtids)
         if follower.gap:
             point = await self._earliest(greeted)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
+        progress.begun = point.begun
         # The event before the boundary comes again, to prove that this is still the same log.
         again = b"" if point.by_gtid or follower.gap or not is_same else follower.last_event()
         begin = replace(point, position=point.position - len(again))
@@ -436,7 +415,8 @@ class LiveLog:
         with self._news:
             self._news.notify_all()
         kind = {"has_gtids": source.has_gtids, "is_by_gtid": point.by_gtid}
-        follower.open(decoder, progress, server, epoch, again=again, **kind)
+        on_file = partial(take_file, source=source)
+        follower.open(decoder, progress, server, epoch, again=again, on_file=on_file, **kind)
         # While the spool is full nothing is read, for as long as it takes: the source must not close the connection.
         await greeted.session.query(f"SET SESSION net_write_timeout = {_MOST_SECONDS}")
         await dump.start()
@@ -446,7 +426,7 @@ class LiveLog:
         self, greeted: Greeted, follower: Follower, error: TransactionsUnavailableError
     ) -> StartPoint:
         # A gap may be skipped in the same log only. A server that lacks transactions read before has another log.
-        if await _lacks(greeted, follower.boundary.gtids):
+        if await lacks(greeted, follower.boundary.gtids):
             raise error
         if self._fail_on_data_loss:
             remedy = f"{error.remedy}; {_GO_ON}"
@@ -489,12 +469,3 @@ class LiveLog:
             self._follower.is_held = False
         with self._news:
             self._news.notify_all()
-
-
-async def _lacks(greeted: Greeted, gtids: AnyGtidSet | None) -> bool:
-    """Whether the source never had some of these transactions, or has lost them."""
-    if not isinstance(gtids, GtidSet):
-        # For MariaDB this was compared before the dump: the refusal means that the source lacks them.
-        return True
-    executed = await executed_gtids(greeted.session, greeted.source)
-    return not (isinstance(executed, GtidSet) and gtids <= executed)

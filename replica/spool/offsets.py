@@ -1,10 +1,11 @@
 """The offset of a stream: a place between two transactions in the log, as JSON in Spark's offset log.
 
     {"version": 1, "server_uuid": ..., "server_id": ..., "epoch": 0, "file": "binlog.000042", "position": 157,
-     "gtid_set": ...}
+     "gtid_set": ..., "file_begun": ...}
 
-The same place always gives the same text: the keys are in this order, and GTID sets are as ``str`` writes them. This
-module parses and compares offsets; it connects to no server.
+The same place always gives the same text: the keys are in this order, and GTID sets are as ``str`` writes them. The
+last key is there only where its value is known: offsets of older releases lack it. This module parses and compares
+offsets; it connects to no server.
 """
 
 import json
@@ -14,12 +15,13 @@ from typing import Final, TypeVar
 from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import file_number
-from protocol.records import record
+from protocol.records import field, record
 
 from ..source.server_facts import Source
 
 VERSION: Final = 1
 _KEYS: Final = ("version", "server_uuid", "server_id", "epoch", "file", "position", "gtid_set")
+_BEGUN: Final = "file_begun"
 
 _T = TypeVar("_T")
 # (epoch, file number, position): orders the offsets of one stream.
@@ -31,7 +33,8 @@ class Offset:
     """A place in the log of one server: the next transaction begins at ``file`` and ``position``.
 
     ``gtid_set`` has all transactions before the place (None: not known). If ``file`` is empty, only ``gtid_set`` is
-    known. ``epoch`` counts the servers that the stream has followed, one after another.
+    known. ``epoch`` counts the servers that the stream has followed, one after another. ``file_begun`` is the time at
+    which the server began ``file``, in seconds since 1970 (None: not known); see ``replica.source.same_log``.
     """
 
     file: str
@@ -40,6 +43,8 @@ class Offset:
     server_uuid: str | None
     server_id: int | None
     epoch: int = 0
+    # Two offsets of one place may differ in what is known of the file.
+    file_begun: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> Key:
@@ -81,7 +86,8 @@ class Offset:
             *(VERSION, self.server_uuid, self.server_id, self.epoch),
             *(self.file, self.position, self.gtid_set),
         )
-        return dict(zip(_KEYS, values, strict=True))
+        found: dict[str, str | int | None] = dict(zip(_KEYS, values, strict=True))
+        return found if self.file_begun is None else found | {_BEGUN: self.file_begun}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Offset":
@@ -90,7 +96,7 @@ class Offset:
             raise ConfigurationError(
                 f"the offset has the version {data.get('version')!r}; this release reads version {VERSION}"
             )
-        if set(data) != set(_KEYS):
+        if set(data) - {_BEGUN} != set(_KEYS):
             raise ConfigurationError(
                 f"the keys of an offset must be {', '.join(_KEYS)}, not {', '.join(sorted(data))}"
             )
@@ -101,6 +107,7 @@ class Offset:
             server_uuid=None if data["server_uuid"] is None else _of_type(data, "server_uuid", str),
             server_id=None if data["server_id"] is None else _of_type(data, "server_id", int),
             epoch=_of_type(data, "epoch", int),
+            file_begun=None if data.get(_BEGUN) is None else _of_type(data, _BEGUN, int),
         )
         if offset.position < 0 or offset.epoch < 0:
             raise ConfigurationError(

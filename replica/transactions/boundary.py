@@ -71,7 +71,7 @@ class Progress:
         self.state = State.OUTSIDE
         self._gtid: Gtid | MariadbGtid | None = None
         # Whether the last transaction that began is of MySQL and has no GTID.
-        self._is_anonymous = False
+        self.is_anonymous = False
 
     @property
     def resume_set(self) -> AnyGtidSet | None:
@@ -80,7 +80,7 @@ class Progress:
         A source that is asked by GTIDs passes over files that have none outside of the set, and over transactions
         without GTIDs in them.
         """
-        return None if self._is_anonymous else self.gtid_set
+        return None if self.is_anonymous else self.gtid_set
 
     @property
     def in_transaction(self) -> bool:
@@ -167,7 +167,7 @@ class Progress:
         """Note whether the last transaction of ``events`` has a GTID."""
         for event in reversed(events):
             if type(event) in _FIRST:
-                self._is_anonymous = type(event) is AnonymousGtidEvent
+                self.is_anonymous = type(event) is AnonymousGtidEvent
                 return
 
     def reopen(self) -> None:
@@ -178,7 +178,7 @@ class Progress:
         """An independent copy."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
         other.state, other._gtid, other.begun = self.state, self._gtid, self.begun
-        other._is_anonymous = self._is_anonymous
+        other.is_anonymous = self.is_anonymous
         return other
 
     def idle(self, file: str, position: int) -> None:
@@ -198,10 +198,10 @@ class Progress:
         self.gtid_set.add(gtid)  # type: ignore[union-attr, arg-type]
 
     def _anonymous(self, event: AnonymousGtidEvent) -> None:
-        self.state, self._gtid, self._is_anonymous = State.ANNOUNCED, None, True
+        self.state, self._gtid, self.is_anonymous = State.ANNOUNCED, None, True
 
     def _gtid_begins(self, event: GtidEvent) -> None:
-        self.state, self._gtid, self._is_anonymous = State.ANNOUNCED, event.gtid, False
+        self.state, self._gtid, self.is_anonymous = State.ANNOUNCED, event.gtid, False
 
     def _mariadb_gtid_begins(self, event: MariadbGtidEvent) -> None:
         self.state = State.ANNOUNCED if event.is_standalone else State.OPEN

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from protocol.errors import PositionError
+from protocol.errors import PositionError, SourceChangedError
 from replica import BinlogStream, Checkpoint
+from replica.config.options import Options
+from replica.spool.live_log import LiveLog
+from replica.spool.offsets import Offset
 from tests.faults.proxy import FaultProxy
 from tests.server.support.faulty_streams import GTID, start_of, stream_through
-from tests.server.support.streams import SECONDS, end_of_log, stream_of
+from tests.server.support.streams import SECONDS, end_of_log, executed, stream_of
 from tests.support.servers import Server
 
 _OFF = ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")
@@ -114,3 +118,38 @@ async def test_a_stream_by_position_that_is_among_transactions_without_gtids(sou
     with pytest.raises(PositionError):
         async with stream_of(source, start=among, tables="shop.t") as stream:
             await take(stream, 1)
+
+
+def read_to_end(server: Server, folder: Path, start: Offset | None = None) -> Offset:
+    """Spark's intake up to the present end of the log."""
+    log = LiveLog(Options.build(server.dsn(), {"heartbeat": 1, "tls": "disabled"}), str(folder))
+    try:
+        log.follow(start or log.find("latest"), is_new=start is None)
+        log.wait_until(log.end(), SECONDS)
+        return log.take(None, None, SECONDS)
+    finally:
+        log.close()
+
+
+async def test_an_offset_of_spark_among_transactions_without_gtids(
+    source: Server, extra_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """It named the GTIDs before, and another server passes over what has none: row 3 was missing without an error."""
+    replica = extra_server("mysql:9.7")
+    replica.query("SET GLOBAL gtid_purged = CONCAT('+', %s)", executed(source))
+    replica.query("CREATE DATABASE shop")
+    replica.query("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    before = await asyncio.to_thread(read_to_end, source, tmp_path / "spool")
+    assert before.gtid_set == executed(source)
+    for server in (source, replica):
+        turn(server, _OFF)
+        insert(server, 2)
+    among = await asyncio.to_thread(read_to_end, source, tmp_path / "spool", before)
+    assert among.key > before.key
+    for server in (source, replica):
+        insert(server, 3)
+        server.query("FLUSH BINARY LOGS")
+        turn(server, _ON)
+        insert(server, 4)
+    with pytest.raises(SourceChangedError, match="without a GTID set to find it on another server"):
+        await asyncio.to_thread(read_to_end, replica, tmp_path / "other", among)

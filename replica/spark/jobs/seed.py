@@ -208,6 +208,7 @@ def _from_json(text: str) -> Offset:
         checkpoint.gtid_set,
         checkpoint.server_uuid,
         checkpoint.server_id,
+        file_begun=checkpoint.file_begun,
     )
 
 
