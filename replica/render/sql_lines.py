@@ -46,8 +46,9 @@ from protocol.errors import UnsupportedEventError
 from protocol.wire import utf8_bytes
 
 from ..config.table_filter import TableFilter
-from ..sql.ddl import CreateSchema, DropSchema, RenameTable, table_actions
+from ..sql.ddl import CreateSchema, DropSchema, RenameTable, Unreadable, table_actions
 from ..sql.quoting import binary_literal, identifier, split_text
+from ..sql.statement_kind import sql_mode_of
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted
 from .sql_rows import RowStatements
@@ -397,9 +398,11 @@ def _is_about_others(event: QueryEvent, wants_table: TableFilter) -> bool:
     names: set[str] = set()
     schemas: set[str] = set()
     is_read = False
-    for action in table_actions(event.sql, event.schema):
+    for action in table_actions(event.sql, event.schema, sql_mode=sql_mode_of(event)):
         is_read = True
         match action:
+            case Unreadable():
+                return False
             case CreateSchema():
                 pass  # it changes no rows
             case DropSchema():

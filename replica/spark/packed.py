@@ -11,6 +11,7 @@
     explicit_timestamps  BOOLEAN  of statements: whether the log says that explicit_defaults_for_timestamp was on
     row_count            BIGINT   how many row changes ``rows`` has; null without ``rows``
     seq     STRING     of statements: the number that rows have as ``_seq``, see ``seq_number``
+    sql_mode             BIGINT   of statements: the bits of sql_mode that the statement was read with
 
 Packed rows have the columns of table mode with ``images=both``, but TIME is text, as Delta has no type for it. Unlike
 the rows of an envelope, they are in order across statements, and from one partition to the next.
@@ -29,7 +30,7 @@ from ..arrow.strings import STRING, valid_text
 from ..render.json_lines import time_text
 from ..schemas.proof import nameless
 from ..spool.pieces import LogPiece
-from ..sql.statement_kind import text_of
+from ..sql.statement_kind import sql_mode_of, text_of
 from .changes import PlacedChange
 from .envelope import statement_operation
 from .gather import GatheredRows, seq_number
@@ -53,6 +54,7 @@ PACKED_SCHEMA: Final = pa.schema(
         ("explicit_timestamps", pa.bool_()),
         ("row_count", pa.int64()),
         ("seq", STRING),
+        ("sql_mode", pa.int64()),
     ]
 )
 
@@ -90,6 +92,7 @@ class PackedWriter:
             sql=[valid_text(text_of(query)) for query in queries],
             explicit_timestamps=[_has_explicit_timestamps(query) for query in queries],
             seq=[str(seq_number(self._piece, change)) for change in changes],
+            sql_mode=[sql_mode_of(query) for query in queries],
             **_place(changes),
         )
 

@@ -43,6 +43,7 @@ class PackedItem:
     explicit_timestamps: bool | None = None
     row_count: int | None = None
     seq: str | None = None
+    sql_mode: int | None = None
 
 
 @record(frozen=True, slots=True)

@@ -123,6 +123,14 @@ class Refused:
     what: str
 
 
+@record(frozen=True, slots=True)
+class Unreadable:
+    """The statement may change any table, because the name of one could not be read; ``table`` is empty."""
+
+    what: str
+    table: str = ""
+
+
 Action = (
     CreateTable
     | DropTable
@@ -135,6 +143,7 @@ Action = (
     | SetDefault
     | DropColumn
     | Refused
+    | Unreadable
 )
 
 
@@ -188,6 +197,8 @@ def _drop_schema(read: ddl.DropSchema, dialect: Dialect) -> Iterator[Action]:
 
 
 def _unread(read: ddl.Unread, dialect: Dialect) -> Iterator[Action]:
+    if read.is_about_any:
+        yield Unreadable(f"a statement about a table whose name cannot be read ({read.reason})")
     for table in read.tables:
         yield Refused(table_text(*table), f"a statement that is not understood ({read.reason})")
 

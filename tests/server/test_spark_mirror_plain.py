@@ -160,3 +160,24 @@ def test_where_a_log_begins(server: Server, shop: str) -> None:
         check()
     server.query(f"DROP TABLE {shop}.a")
     assert check() is False
+
+
+def test_statements_in_another_sql_mode(server: Server, shop: str, tmp_path: Path) -> None:
+    """Their quotes hid the tables' names: rows of a TRUNCATE stayed, without an error."""
+    run = PlainRun(server, tmp_path, CurrentTable, f"{shop}.*")
+    for name in "tuv":
+        server.query(f"CREATE TABLE {shop}.{name} (id INT PRIMARY KEY, a VARCHAR(9))")
+        server.query(f"INSERT INTO {shop}.{name} VALUES (1, 'old')")
+    run.run()
+    quoted = {"ANSI_QUOTES": '"{}"'} | ({"MSSQL": "[{}]"} if server.family == "mariadb" else {})
+    for number, (mode, form) in enumerate(quoted.items(), start=2):
+        t, u, v, w, n = map(form.format, (*"tuvw", f"n{number}"))
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"USE {shop}")
+            cursor.execute(f"SET sql_mode = '{mode}'")
+            cursor.execute(f"TRUNCATE TABLE {t}")
+            cursor.execute(f"ALTER TABLE {u} ADD COLUMN {n} INT DEFAULT 7")
+            cursor.execute(f"RENAME TABLE {v} TO {w}, {w} TO {v}")
+        for table in "tuv":
+            server.query(f"INSERT INTO {shop}.{table} (id) VALUES ({number})")
+            assert equal(run, server, f"{shop}.{table}"), (mode, table)

@@ -34,6 +34,7 @@ from replica.spark.packed import pack
 from replica.spark.packed_items import PackedItem, unpack
 from replica.spool.offsets import Offset
 from replica.sql import ddl
+from replica.sql.dialect import ANSI_QUOTES
 from tests.spark.support.kept_log import BEGIN, KEY, Change, packed
 from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
 
@@ -291,6 +292,24 @@ def test_statements_of_all_forms() -> None:
         ddl.CreateTable("shop.t"),
     ]
     assert ddl.table_actions("GRANT SELECT ON t TO u", "shop") == []
+
+
+def test_a_statement_whose_table_cannot_be_read(kept: Kept) -> None:
+    """It may be about any table: their rows stayed, without an error."""
+    kept.say(CREATE, CREATE.replace(" t ", " u ")).insert(ONE).insert(ONE, table="shop.u").run()
+    kept.number = 1
+    with pytest.raises(
+        SchemaMismatchError, match=r"about a table whose name cannot be read .*TRUNCATE TABLE \"t\""
+    ):
+        kept.say('TRUNCATE TABLE "t"').run()
+    kept.target = replace(kept.target, parks=True)
+    kept.say('TRUNCATE TABLE "t"').insert(TWO).insert(TWO, table="shop.u").run()
+    assert kept.rows() == kept.rows("shop.u") == [ONE]
+    [sql] = kept.say('TRUNCATE TABLE "t"').packed()
+    kept = Kept(kept.path / "other")
+    kept.say(CREATE).insert(ONE).run()
+    kept.run([replace(sql, sql_mode=ANSI_QUOTES)])
+    assert kept.rows() == []
 
 
 # Seeds.

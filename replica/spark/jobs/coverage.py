@@ -18,7 +18,7 @@ from ...config.options import Options
 from ...source.dump import Greeted
 from ...sql import ddl
 from ...sql.quoting import first_names, split_text
-from ...sql.statement_kind import text_of
+from ...sql.statement_kind import sql_mode_of, text_of
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside
 
@@ -87,7 +87,7 @@ async def _creations(options: Options, wanted: set[str], found: "Creations") -> 
     async with BinlogStream(selection) as stream:
         async for event in stream:
             assert isinstance(event, QueryEvent)
-            found.add(text_of(event), event.schema)
+            found.add(text_of(event), event.schema, sql_mode_of(event))
             if wanted <= found.tables:
                 break
     return found.tables
@@ -103,9 +103,9 @@ class Creations:
         self._is_birth = is_birth
         self._folds = folds
 
-    def add(self, sql: str, schema: str) -> None:
+    def add(self, sql: str, schema: str, sql_mode: int = 0) -> None:
         """Take the next statement."""
-        for action in ddl.table_actions(sql, schema, folds=self._folds):
+        for action in ddl.table_actions(sql, schema, folds=self._folds, sql_mode=sql_mode):
             if isinstance(action, ddl.CreateTable):
                 name = action.table
                 is_new = self._is_birth or name in self._absent or split_text(name)[0] in self._schemas

@@ -259,7 +259,10 @@ class Batch:
             item.schema or "",
             folds=self._state.folds_names,
             explicit_timestamps=bool(item.explicit_timestamps),
+            sql_mode=item.sql_mode or 0,
         )
+        if actions and isinstance(actions[0], ddl.Unreadable):
+            actions = [ddl.Unreadable(actions[0].what, name) for name in self._state.tables]
         handlers = _LOGGED_ACTIONS if self._target.kind.is_changelog else _ACTIONS
         for action in actions:
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
@@ -435,7 +438,7 @@ class Batch:
             fields = self._table(action.table).fields()
             known.set_default(known.spelled(action.column.name, fields), action.column, fields)
 
-    def _refuse(self, action: ddl.Refused, item: PackedItem) -> None:
+    def _refuse(self, action: ddl.Refused | ddl.Unreadable, item: PackedItem) -> None:
         if action.table in self._state.tables:
             raise _refused(action.table, f"{action.what} changes values that the log does not show")
 
@@ -479,6 +482,7 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
         ddl.SetDefault: Batch._set_default,
         ddl.DropColumn: Batch._drop_column,
         ddl.Refused: Batch._refuse,
+        ddl.Unreadable: Batch._refuse,
     }
 )
 # Of a changelog. Its columns follow from its rows, and the changes of a table that is renamed stay where they are.
@@ -489,6 +493,7 @@ _LOGGED_ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedIte
             ddl.DropTable: Batch._drop,
             ddl.TruncateTable: Batch._truncate_logged,
             ddl.DropSchema: Batch._drop_schema,
+            ddl.Unreadable: Batch._refuse,
         }
     )
 )
