@@ -443,7 +443,7 @@ class WriteRowsEvent(RowsEvent):
 
     rows: list[Row] = field(default_factory=list)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[Insert]:
         """The rows as inserts: ``before`` is None."""
         return map(Insert, repeat(self.table), images_of(self.table, self.rows))
 
@@ -463,7 +463,7 @@ class UpdateRowsEvent(RowsEvent):
 
     rows: list[tuple[Row, Row]] = field(default_factory=list)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[Update]:
         """The rows as updates, with both images."""
         return map(Update, repeat(self.table), *self._images())
 
@@ -486,7 +486,7 @@ class DeleteRowsEvent(RowsEvent):
 
     rows: list[Row] = field(default_factory=list)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[Delete]:
         """The rows as deletes: ``after`` is None."""
         return map(Delete, repeat(self.table), images_of(self.table, self.rows))
 

@@ -5,7 +5,7 @@ from itertools import repeat
 from typing import Final
 
 from protocol.binlog.events import Event, RowsEvent
-from protocol.binlog.row_changes import Change, Read, image_of
+from protocol.binlog.row_changes import Read, image_of
 from protocol.records import field, record
 from protocol.rows.compiler import Row
 from protocol.rows.table import Table
@@ -22,7 +22,7 @@ class SnapshotRowsEvent(RowsEvent):
 
     rows: list[Row] = field(default_factory=list)
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[Read]:
         """The rows as ``Read``: insert the row, or replace the row of the same key."""
         # Rows that the log has changed meanwhile may lack columns that others have.
         return map(Read, repeat(self.table), map(image_of, repeat(self.table), self.rows))

@@ -149,3 +149,15 @@ def files() -> float:
             if isinstance(event, UpdateRowsEvent):
                 total += sum(after.price - before.price for before, after in event.rows_as(Item))
     return total
+
+
+def changes_of_one_class(event: replica.Event) -> list[object]:
+    if isinstance(event, WriteRowsEvent):
+        return [change.after["id"] for change in event.changes()]
+    if isinstance(event, UpdateRowsEvent):
+        return [change.before["id"] for change in event.changes()]
+    if isinstance(event, DeleteRowsEvent):
+        return [change.before["id"] for change in event.changes()]
+    if isinstance(event, replica.SnapshotRowsEvent):
+        return [change.after["id"] for change in event.changes()]
+    return []
