@@ -456,8 +456,8 @@ def connect(
         snapshot_where: ``{"shop.orders": "placed > '2026-01-01'"}`` copies only the rows of this condition in SQL.
             The log is not filtered by it.
         snapshot_locking: ``"none"`` (default), or ``"rows"``: the rows of a chunk are read with shared locks.
-        on_status: called with a ``StreamStatus`` when the stream's state changes and, while it is iterated, every
-            ``status_interval`` seconds, 10 by default.
+        on_status: a plain function, called with a ``StreamStatus`` when the stream's state changes and, while it is
+            iterated, every ``status_interval`` seconds, 10 by default.
 
     Raises ``ConfigurationError``, naming the option, for a value that cannot be used.
     """

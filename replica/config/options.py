@@ -11,6 +11,7 @@ import socket
 import ssl
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
@@ -428,6 +429,8 @@ def _schema_store(name: str, value: object) -> SchemaStore:
 def _hook(name: str, value: object) -> StatusHook:
     if not callable(value):
         raise wrong_value(name, value, "a function of a StreamStatus")
+    if iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__):
+        raise wrong_value(name, value, "a plain function: nothing awaits a coroutine function")
     return value
 
 

@@ -8,6 +8,7 @@ import pickle
 import ssl
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -372,3 +373,14 @@ def test_every_event_class_is_public() -> None:
 def test_every_public_name_is_there() -> None:
     assert [name for name in replica.__all__ if not hasattr(replica, name)] == []
     assert len(set(replica.__all__)) == len(replica.__all__)
+
+
+class _Hook:
+    async def __call__(self, status: object) -> None: ...
+
+
+@pytest.mark.parametrize("hook", [_Hook(), _Hook().__call__, partial(_Hook().__call__)])
+def test_a_hook_that_nothing_would_await(hook: object) -> None:
+    with pytest.raises(ConfigurationError, match="on_status: a plain function"):
+        build(on_status=hook)
+    assert build(on_status=print).on_status is print
