@@ -7,12 +7,16 @@ module opens no connection.
 import asyncio
 import contextlib
 import logging
+from typing import Final
 
 from protocol.errors import ReplicaError
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, ReconnectPolicy
+
+# The failures of half a minute, with the pauses of the default policy.
+_LASTING: Final = 8
 
 
 class Retry:
@@ -35,7 +39,7 @@ class Retry:
         failure = self._failures.add(error)
         delay = self._policy.delay(failure)
         self._at = asyncio.get_running_loop().time() + delay
-        log = self._logger.info if failure.attempt else self._logger.warning
+        log = self._logger.warning if _is_told(failure.attempt) else self._logger.info
         facts = log_facts(
             "connection-lost", source=self._address, error=error, attempt=failure.attempt, delay=delay
         )
@@ -48,3 +52,8 @@ class Retry:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._closing.wait()
+
+
+def _is_told(attempt: int) -> bool:
+    """Whether a failure is a warning: the first one, and then one each time that the outage lasts twice as long."""
+    return attempt == 0 or (attempt >= _LASTING and attempt.bit_count() == 1)

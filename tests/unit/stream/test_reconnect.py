@@ -223,6 +223,19 @@ async def test_reconnecting_says_so_once_in_the_log(caplog: pytest.LogCaptureFix
     assert caplog.records
 
 
+async def test_a_lasting_outage_is_told_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning at its beginning, with a pause of 0.1 s, left an outage of hours without a message."""
+    log = plain_log()
+    failures = 40
+    source = mysql(log, events_for=from_position(log), cuts=[0] * failures)
+    with caplog.at_level(logging.WARNING, "replica"):
+        async with serving(source):
+            await read(source, 10)
+    assert not source.cuts
+    told = [record.attempt for record in caplog.records]  # type: ignore[attr-defined]
+    assert told == [0, 8, 16, 32]
+
+
 async def test_the_policy_decides() -> None:
     failures: list[Failure] = []
 
