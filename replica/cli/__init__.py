@@ -5,6 +5,7 @@ arguments. An error is one line that names the remedy; ``--debug`` adds the trac
 """
 
 import argparse
+import errno
 import logging
 import sys
 import traceback
@@ -32,6 +33,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,11 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             console.lines(traceback.format_exc())
-        console.note(error_text(error))
+        console.note(error_text(error, getattr(options, "output", None) or "standard output"))
         _flush_or_close(console)
         return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
     finally:
         logging.getLogger("replica").removeHandler(handler)
+        console.close_errors()
 
 
 def _flush_or_close(console: Console) -> None:
@@ -115,12 +118,16 @@ class _Version(argparse.Action):
         parser.exit(0)
 
 
-def error_text(error: Exception) -> str:
-    """The message for an error, in one line."""
+def error_text(error: Exception, output: str = "standard output") -> str:
+    """The message for an error, in one line; ``output`` is where the result goes."""
     if isinstance(error, ReplicaError):
         return f"error: {error}"
     if isinstance(error, OSError):
-        return f"error: {error.filename + ': ' if isinstance(error.filename, str) else ''}{error.strerror or error}"
+        name = error.filename
+        if name is None and error.errno in _FULL_DISK:
+            # Errors of all other files that commands write have the file's name.
+            name = output
+        return f"error: {name + ': ' if isinstance(name, str) else ''}{error.strerror or error}"
     return f"error: {type(error).__name__}: {error} (a defect of {PROGRAM}; --debug prints the traceback)"
 
 

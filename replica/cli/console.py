@@ -1,6 +1,7 @@
 """The output of the command line: bytes on standard output, messages and the progress line on standard error."""
 
 import codecs
+import contextlib
 import errno
 import io
 import os
@@ -52,13 +53,18 @@ class Console:
             self._progress.clear()
         line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
         # The text may contain messages of a source.
-        self.errors.write(f"{PROGRAM}: {printable(line)}\n")
-        self.errors.flush()
+        self._say(f"{PROGRAM}: {printable(line)}\n")
 
     def lines(self, text: str) -> None:
         """Several lines on standard error, with control characters escaped: they may be a source's."""
-        self.errors.write(_escaped_lines(text).encode("utf-8", "replace").decode("utf-8"))
-        self.errors.flush()
+        self._say(_escaped_lines(text).encode("utf-8", "replace").decode("utf-8"))
+
+    def _say(self, text: str) -> None:
+        # A full disk under the messages, or a terminal that has gone, must not end the work; the file keeps what it
+        # could not write, and the next message tries again.
+        with contextlib.suppress(OSError):
+            self.errors.write(text)
+            self.errors.flush()
 
     def progress(self, total: int | None, *, is_shown: bool = True) -> "Progress":
         """A progress line on standard error, if that is a terminal. Messages erase it first."""
@@ -67,9 +73,21 @@ class Console:
 
     def close_output(self) -> None:
         """The reader of the pipe has gone: discard buffered output."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.output.fileno())
-        os.close(nowhere)
+        _discard(self.output)
+
+    def close_errors(self) -> None:
+        """Discard messages that cannot be written: Python would end with the exit code 120."""
+        try:
+            self.errors.flush()
+        except OSError:
+            _discard(self.errors)
+
+
+def _discard(file: BinaryIO | TextIO) -> None:
+    """Let what the file still holds, and all that comes, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 def terminal_output(output: BinaryIO) -> BinaryIO:

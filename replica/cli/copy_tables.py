@@ -33,10 +33,9 @@ changed meanwhile are replaced in the files at the end. So the source must log w
 keep its log until the copy ends. DDL of a table begins that table again.
 
 Ctrl-C or a kill loses at most the last ten seconds: run the same command again to go on. The exit code is 0 if the
-copy is finished, and 130 after Ctrl-C and SIGTERM. Each table has a folder, DIR/schema.table. JSON lines have the
-values that tail prints. CSV: NULL is an empty field, text is in quotation marks, bytes are hexadecimal digits ("" if
-there are none). Parquet has the types of Arrow; zero and partial dates, and dates of the
-year 0, become null."""
+copy is finished, and 130 after Ctrl-C, SIGTERM and SIGHUP. Each table has a folder, DIR/schema.table. JSON lines have
+the values that tail prints. CSV: NULL is an empty field, text is in quotation marks, bytes are hexadecimal digits (""
+if there are none). Parquet has the types of Arrow; zero and partial dates, and dates of the year 0, become null."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

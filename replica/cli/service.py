@@ -1,4 +1,4 @@
-"""Runs the subcommands that go on until they are stopped: an event loop that Ctrl-C and SIGTERM end cleanly."""
+"""Runs the subcommands that go on until they are stopped: an event loop that a signal ends cleanly."""
 
 import asyncio
 import signal
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 # Seconds after the first signal from which a second one ends the process at once: the output may be a pipe that
 # nobody reads. An earlier second signal is the same Ctrl-C, passed on by the program that started this process.
 _SECOND_SIGNAL_SECONDS: Final = 1.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
-    """Run in a new event loop. Ctrl-C and SIGTERM call ``stop``, which must make ``run`` return.
+    """Run in a new event loop. Ctrl-C, SIGTERM and SIGHUP call ``stop``, which must make ``run`` return.
 
-    A second signal, more than a second later, raises ``KeyboardInterrupt`` at once.
+    A second signal, more than a second later, raises ``KeyboardInterrupt`` at once. ``nohup`` ignores SIGHUP, and so
+    do commands under it.
     """
 
     async def main() -> None:
@@ -35,7 +36,9 @@ def run_until_stopped(run: Callable[[], Awaitable[None]], stop: Callable[[], Awa
             elif time.monotonic() - first[0] > _SECOND_SIGNAL_SECONDS:
                 raise KeyboardInterrupt
 
-        before = [(number, signal.signal(number, handle)) for number in _SIGNALS]
+        is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        numbers = [number for number in _SIGNALS if not (number == signal.SIGHUP and is_detached)]
+        before = [(number, signal.signal(number, handle)) for number in numbers]
         try:
             await run()
             await asyncio.gather(*stopping)

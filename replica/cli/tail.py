@@ -81,8 +81,9 @@ Text is for people: one line per transaction (time in UTC, GTID, position), then
 of the terminal. NO_COLOR=1 turns colours off. JSON is one object per line, as decode writes it: row changes have
 "op", all other events "event".
 
-Ctrl-C and SIGTERM stop it cleanly: the exit code is 0, and the last line on standard error says where to resume. A
-transaction that was only printed in part is sent again from its start."""
+Ctrl-C, SIGTERM and SIGHUP (the terminal is closed, without nohup) stop it cleanly: the exit code is 0, and the last
+line on standard error says where to resume. A transaction that was only printed in part is sent again from its
+start."""
 
 
 def _run(options: Namespace, console: Console) -> int:

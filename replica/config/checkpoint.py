@@ -167,9 +167,12 @@ def replace_file(path: str, content: bytes) -> None:
             file.flush()
             os.fsync(handle)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            # The error of a file descriptor does not name the file.
+            raise OSError(error.errno, error.strerror, path) from error
         raise
     _sync_directory(folder)
 

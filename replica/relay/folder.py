@@ -197,14 +197,17 @@ class RelayFolder:
         self._pending.clear()
         self._is_unsynced = True
         while data:
-            try:
-                written = os.pwrite(self._handle, data, self._size)
-            except OSError as error:
-                # The error of a file descriptor does not name the file.
-                raise OSError(error.errno, error.strerror, self._path_of(self.file)) from error
+            written = self._write_at(self._size, data, self.file)
             self._size += written
             data = data[written:]
         return True
+
+    def _write_at(self, position: int, data: bytes | memoryview, file: str) -> int:
+        try:
+            return os.pwrite(self._handle, data, position)
+        except OSError as error:
+            # The error of a file descriptor does not name the file.
+            raise OSError(error.errno, error.strerror, self._path_of(file)) from error
 
     @property
     def is_unsynced(self) -> bool:
@@ -317,7 +320,7 @@ class RelayFolder:
             os.close(self._handle)
             self._handle = -1
         self._handle = self._create(file)
-        os.pwrite(self._handle, BINLOG_MAGIC, 0)
+        self._write_at(0, BINLOG_MAGIC, file)
         os.fsync(self._handle)
         self.file = file
         self.position = self._size = self._last_event = FIRST_POSITION

@@ -40,6 +40,20 @@ def test_a_process_without_output(tmp_path: Path, closed: str, code: int, said: 
     assert page.stat().st_size
 
 
+def test_a_full_disk_for_messages(tmp_path: Path) -> None:
+    """The log of a cron job on a full disk: the work goes on, and ends with its own exit code."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(numbered_log().data + b"torn")
+    whole = subprocess.run([sys.executable, "-m", "replica", "decode", path], capture_output=True, check=True)
+    assert b"incomplete event" in whole.stderr
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(whole.args, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (done.returncode, done.stdout) == (0, whole.stdout)
+    assert run("decode nowhere 2>/dev/full") == (2, "")
+
+
 def test_messages_of_a_copy_may_go_nowhere(tmp_path: Path) -> None:
     """It goes to a folder: what is wrong with its source is told, not what is wrong with its output."""
     code, said = run(f"copy mysql://u:p@127.0.0.1:1 --to {shlex.quote(str(tmp_path / 'copy'))} >&-")

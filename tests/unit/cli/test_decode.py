@@ -316,7 +316,12 @@ def test_tracebacks_only_with_debug(run: Run, log: Path, monkeypatch: pytest.Mon
 
 
 def test_texts_of_errors() -> None:
-    assert error_text(OSError(28, "No space left on device")) == "error: No space left on device"
+    assert (
+        error_text(OSError(28, "No space left on device"))
+        == "error: standard output: No space left on device"
+    )
+    assert error_text(OSError(28, "No space"), "/y") == "error: /y: No space"
+    assert error_text(OSError(5, "Input/output error")) == "error: Input/output error"
     assert error_text(OSError(28, "No space", "/x")) == "error: /x: No space"
     assert error_text(ConfigurationError("start: no")) == "error: start: no"
 
@@ -356,7 +361,10 @@ def test_a_full_disk_is_one_line(log: Path) -> None:
     with open("/dev/full", "wb") as full:
         finished = program("decode", log, stdout=full, stderr=subprocess.PIPE)
     assert finished.returncode == 1
-    assert finished.stderr == b"mysql-replica: error: No space left on device\n"
+    assert finished.stderr == b"mysql-replica: error: standard output: No space left on device\n"
+    finished = program("decode", log, "-o", "/dev/full")
+    assert finished.returncode == 1
+    assert finished.stderr == b"mysql-replica: error: /dev/full: No space left on device\n"
 
 
 def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ async def test_relay_once_and_serve(source: Path, tmp_path: Path) -> None:
         assert await serve.end() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_relay_ends_in_order(source: Path, tmp_path: Path, number: signal.Signals) -> None:
     copied = tmp_path / "copy"
     async with serving(source) as server:
@@ -115,6 +115,23 @@ async def test_relay_ends_in_order(source: Path, tmp_path: Path, number: signal.
             assert await relay.end() == 0
             assert "stopped at bin.000003:" in relay.notes
     assert not (copied / "bin.000001").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+async def test_under_nohup_the_end_of_the_terminal_is_ignored(source: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        given = ("--no-password", "--listen", "127.0.0.1:0")
+        async with Process.run("serve", str(source), *given) as serve:
+            await serve.noted("serving")
+            status = await asyncio.to_thread(Path(f"/proc/{serve.process.pid}/status").read_text)
+            serve.process.send_signal(signal.SIGTERM)
+            assert await serve.end() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    ignored = re.search(r"SigIgn:\s*(\w+)", status)
+    assert ignored is not None
+    assert int(ignored[1], 16) & 1 << signal.SIGHUP - 1
 
 
 @pytest.mark.thorough

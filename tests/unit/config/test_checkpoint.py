@@ -259,6 +259,7 @@ def test_a_failing_disk(path: Path, monkeypatch: pytest.MonkeyPatch, call: str, 
         with pytest.raises(CheckpointError, match=os.strerror(code)) as caught:
             store.save(SECOND)
     assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.filename == os.path.realpath(path)
     assert only_file(path)
     assert store.load() == FIRST
     store.save(SECOND)
