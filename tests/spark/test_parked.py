@@ -66,6 +66,18 @@ def test_it_ends_with_the_table(kept: Kept) -> None:
     table_job.check_parked(str(kept.path), {})
 
 
+def test_many_are_told_in_short(kept: Kept) -> None:
+    """The message of a shop with 30 tables without a key had 7 kB."""
+    for number in range(7):
+        kept.insert(ONE, table=f"shop.unknown{number}")
+    kept.run()
+    with pytest.raises(ReplicaError) as caught:
+        table_job.check_parked(str(kept.path), {})
+    parts = str(caught.value).split("; ")
+    assert [f"shop.unknown{number}" in part for number, part in enumerate(parts)] == [*[True] * 5, False]
+    assert parts[-1].startswith("2 more tables are kept no longer, all are shown by: mysql-replica spark progress ")
+
+
 def test_another_name_of_it(kept: Kept) -> None:
     kept.say("ALTER TABLE t DROP PARTITION p0", "RENAME TABLE t TO v").insert(TWO, table="shop.v").run()
     assert list(parked(kept)) == ["shop.v"]

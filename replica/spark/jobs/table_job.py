@@ -4,6 +4,7 @@ The two jobs differ in the kind of their tables. This module starts queries; ``m
 """
 
 import math
+import shlex
 import threading
 import time
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
@@ -72,6 +73,8 @@ _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startinggtidset"})
 _LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
+# Tables that are kept no longer, in one message.
+_TOLD: Final = 5
 _FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
 EPILOG: Final = """\
 Started again, it continues where it ended. A new job on a live source copies the tables first, if the password is
@@ -389,12 +392,17 @@ def _check_job(target: "Target") -> None:
 
 
 def check_parked(target: str, source: Mapping[str, str]) -> None:
-    """Raises ``ReplicaError`` with the tables that are kept no longer."""
+    """Raises ``ReplicaError`` with the tables that are kept no longer: the first of them, if they are many."""
     from . import job_state
 
     found = job_state.peek(target, storage_of(source))
     if found is not None and found[0].parked:
-        raise ReplicaError("; ".join(reason for _, reason in sorted(found[0].parked.items())))
+        reasons = [reason for _, reason in sorted(found[0].parked.items())]
+        told, others = reasons[:_TOLD], len(reasons) - _TOLD
+        if others > 0:
+            command = shlex.join(["mysql-replica", "spark", "progress", "--target", target])
+            told.append(f"{others} more table{'s' * (others > 1)} are kept no longer, all are shown by: {command}")
+        raise ReplicaError("; ".join(told))
 
 
 class _EachBatch:
