@@ -19,7 +19,7 @@ from protocol.binlog.events import (
     QueryEvent,
 )
 from protocol.conversation.messages import TextValue
-from protocol.errors import BinlogNotFoundError, ConfigurationError, ProtocolError
+from protocol.errors import ConfigurationError, PositionError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.records import record
@@ -166,8 +166,8 @@ class TableReader:
             return BinlogPosition(*mark.end)
         try:
             self._known_end = await self._scan.end(self._known_end)
-        except BinlogNotFoundError:
-            # It was purged since.
+        except PositionError:
+            # It was purged since, or lost in a crash.
             self._known_end = await self._scan.end()
         return self._known_end
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
+from protocol.errors import PositionError
 from protocol.position import BinlogPosition, split_file_name
 
 from ..sql.ddl_reader import read_statement
@@ -35,7 +36,7 @@ class ScannedLog:
         self.forget()
 
     def forget(self) -> None:
-        """The log may be another one now."""
+        """The log is of another source now."""
         #: The oldest file, as far as somebody has looked for an older one, and a place at which the log has ended.
         self.first_file = ""
         self.known_end: BinlogPosition | None = None
@@ -114,7 +115,14 @@ class ScannedLog:
             self._bytes += _size(older)
             self._begin = begin
         if self._end < end:
-            self._add(await reader.statements(self._end, end))
+            try:
+                newer = await reader.statements(self._end, end)
+            except PositionError:
+                # The source has lost the end of its log in a crash, and with it statements that are known.
+                self._clear()
+                await self._cover(reader, begin, end)
+                return
+            self._add(newer)
             self._end = end
 
     def _is_of_log(self, place: BinlogPosition) -> bool:

@@ -226,14 +226,13 @@ class SchemaKeeper:
         """
         await self._reconciliation.wait_ended()
         before, self._source = self._source, dump.source
-        # The same server may have lost the end of its log in a crash, too, and goes on with other statements.
-        self._log.forget()
         self._connection.move(dump.session.options)
         if before is None or is_same_server((before.server_uuid, before.server_id), dump.source):
             if gap_end is not None:
                 await self._pass_gap(TableReader(dump.session, dump.source), gap_end)
                 await self.save()
             return
+        self._log.forget()
         self._nameless = NamelessTables()
         history = self.tracker.history
         boundary: BinlogPosition | None = None

@@ -75,7 +75,9 @@ def test_many_are_told_in_short(kept: Kept) -> None:
         table_job.check_parked(str(kept.path), {})
     parts = str(caught.value).split("; ")
     assert [f"shop.unknown{number}" in part for number, part in enumerate(parts)] == [*[True] * 5, False]
-    assert parts[-1].startswith("2 more tables are kept no longer, all are shown by: mysql-replica spark progress ")
+    assert parts[-1].startswith(
+        "2 more tables are kept no longer, all are shown by: mysql-replica spark progress "
+    )
 
 
 def test_another_name_of_it(kept: Kept) -> None:

@@ -401,7 +401,9 @@ def check_parked(target: str, source: Mapping[str, str]) -> None:
         told, others = reasons[:_TOLD], len(reasons) - _TOLD
         if others > 0:
             command = shlex.join(["mysql-replica", "spark", "progress", "--target", target])
-            told.append(f"{others} more table{'s' * (others > 1)} are kept no longer, all are shown by: {command}")
+            told.append(
+                f"{others} more table{'s' * (others > 1)} are kept no longer, all are shown by: {command}"
+            )
         raise ReplicaError("; ".join(told))
 
 

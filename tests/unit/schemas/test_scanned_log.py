@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.errors import PositionPastEndError
 from protocol.position import BinlogPosition
 from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.past_history import LoggedStatement, history_before
@@ -46,9 +47,13 @@ class Reader:
 
     def __init__(self, log: list[LoggedStatement]) -> None:
         self._log = log
+        #: Files end there: no part can be read from behind it.
+        self.ends: dict[str, int] = {}
         self.scans: list[tuple[BinlogPosition, BinlogPosition]] = []
 
     async def statements(self, begin: BinlogPosition, end: BinlogPosition) -> list[LoggedStatement]:
+        if begin.position > self.ends.get(begin.file, begin.position):
+            raise PositionPastEndError(1236, "HY000", f"{begin} is past the end of the file")
         self.scans.append((begin, end))
         return [one for one in self._log if begin < one.end <= end]
 
@@ -56,6 +61,21 @@ class Reader:
 def made_and_dropped(count: int) -> list[LoggedStatement]:
     made = [logged(number, f"CREATE TABLE t{number} (a INT)") for number in range(count)]
     return made + [logged(count + number, f"DROP TABLE t{number}") for number in range(count)]
+
+
+async def test_a_log_that_has_lost_its_end_in_a_crash_is_read_again() -> None:
+    """The source begins a new file then. It was asked for a place of the lost end, which ended the stream."""
+    source, scanned = (
+        Reader([logged(1, "CREATE TABLE a (a INT)"), logged(4, "CREATE TABLE lost (a INT)")]),
+        ScannedLog(),
+    )
+    reader: Any = source
+    assert len(await scanned.between(reader, place(4), place(600))) == 2
+    source.ends["binlog.000001"] = 400
+    source._log[1:] = [LoggedStatement(place(300, "binlog.000002"), Statement("DROP TABLE a", "shop", MYSQL))]
+    found = await scanned.between(reader, place(4), place(300, "binlog.000002"))
+    assert [one.statement.sql for one in found] == ["CREATE TABLE a (a INT)", "DROP TABLE a"]
+    assert len(source.scans) == 2
 
 
 async def test_the_log_is_read_once_for_all_tables() -> None:

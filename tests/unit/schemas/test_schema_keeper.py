@@ -22,7 +22,6 @@ from replica.schemas.past_history import LoggedStatement
 from replica.schemas.schema_keeper import SchemaKeeper
 from replica.schemas.timeline import SchemaHistory
 from replica.source.log_scan import LogScan
-from replica.transactions.boundary import Progress
 from tests.support.shape_text import MYSQL
 
 
@@ -75,23 +74,6 @@ async def test_a_busy_source_is_no_reason_to_remove_the_store(code: int, expecte
     reader: Any = Refused()
     with pytest.raises(expected):
         await keeper._follow_gap(reader, history, BinlogPosition("binlog.000001", 400))
-
-
-async def test_a_log_that_was_read_is_read_again_over_another_connection() -> None:
-    """A source that had lost the end of its log in a crash was asked for a place of it, and the stream ended."""
-    keeper = SchemaKeeper(Options.build("mysql://repl@127.0.0.1", {}))
-    source = SimpleNamespace(server_uuid="uuid", server_id=1)
-    dump: Any = SimpleNamespace(source=source, session=SimpleNamespace(options=keeper._options))
-    progress, identity = Progress("binlog.000001", 100, None, has_gtids=False), ("uuid", 1)
-    begin, lost = BinlogPosition("binlog.000001", 4), BinlogPosition("binlog.000001", 900)
-    await keeper.use(dump, progress, identity)
-    reader: Any = Statements(1)
-    assert await keeper._log.between(reader, begin, lost)
-    keeper._log.known_end = lost
-    await keeper.use(dump, progress, identity)
-    assert keeper._log.known_end is None
-    reader = Statements(0)
-    assert not await keeper._log.between(reader, begin, lost)
 
 
 class MemoryStore:
