@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 import time
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import replica.spark
 from replica.demo import DemoSource, recorded_log
+from replica.demo.source import SERVED_NAME
 from replica.spark.jobs import changelog, history, mirror
 from replica.spark.jobs.spark_session import Pace, await_queries
 from tests.spark.support.cluster import SHORT_LIVED, free_port
@@ -137,7 +139,11 @@ def main(folder: Path, form: str) -> None:
         session = SparkSession.builder.remote(url).getOrCreate()
         replica.spark.register(session)
         assert replica.spark.is_local(session)
-        with recorded_log() as path, DemoSource() as source:
+        # Under the name that the source gives it: numbers of changes have the file's.
+        path = folder / SERVED_NAME
+        with recorded_log() as log:
+            shutil.copyfile(log, path)
+        with DemoSource() as source:
             runs = Runs(session, folder, source, str(path), is_long=form == "long")
             for run in (runs.batch, runs.changelog, runs.mirror, runs.history):
                 print(json.dumps({run.__name__: run()}), flush=True)
