@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.constants import EventType
-from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaError
+from protocol.constants import EVENT_HEADER_SIZE, EventType
+from protocol.errors import AuthenticationError, ConnectionLostError, ReplicaError, TruncatedError
 from protocol.records import replace
 
 from ..config.checkpoint import CheckpointKeeper
@@ -109,8 +109,11 @@ async def _sees_events(session: Session, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             while events := await session.read_events(None):
-                if any(raw[4] not in _BEFORE_EVENTS for raw in events):
-                    return True
+                for raw in events:
+                    if len(raw) < EVENT_HEADER_SIZE:
+                        raise TruncatedError(f"the source sends an event of {len(raw)} bytes")
+                    if raw[4] not in _BEFORE_EVENTS:
+                        return True
     except TimeoutError:
         return False
     raise ConnectionLostError("the source ended the binlog dump before its first event")

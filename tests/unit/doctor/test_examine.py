@@ -53,6 +53,15 @@ async def test_a_source_does_not_list_its_tables() -> None:
     assert by_check["start"].state == "ok"
 
 
+async def test_the_source_sends_less_than_an_event() -> None:
+    log = Log()
+    log.raw = [bytes(3)]
+    async with serving(mysql(log)) as source:
+        findings = await examine(source.dsn, start="earliest")
+    assert (findings[-1].check, findings[-1].state) == ("start", "failure")
+    assert findings[-1].message == "the source sends an event of 3 bytes"
+
+
 async def test_the_source_ends_the_dump() -> None:
     log = Log()
     del log.raw[1:]
