@@ -312,10 +312,14 @@ class Delivery:
             self._account.skip(event, *self._place)
         elif type(event) is TransactionPayloadEvent:
             self._payload, self._inner = self._decoder.payload_events(event), 1
-        elif self._decoder.takes_description() and not self._names.gives(event):
-            self._nameless = Batch([event], [raw], self._place)
         else:
-            self._admit(Batch([event], [raw], self._place))
+            # Where a file begins a checkpoint needs no older one: nor must the schema store, as it may be purged.
+            self._names.reach()
+            batch = Batch([event], [raw], self._place)
+            if self._decoder.takes_description() and not self._names.gives(event):
+                self._nameless = batch
+            else:
+                self._admit(batch)
 
     def _decode_payload(self, payload: Iterator[Event]) -> None:
         events: list[Event] = []

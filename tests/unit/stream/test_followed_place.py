@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import replica
+from protocol.binlog.events import PreviousGtidsEvent
 from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
 from protocol.errors import ReplicaError
@@ -122,6 +123,24 @@ async def test_a_stream_that_was_closed_goes_on_without_a_look_at_the_log_before
             assert store.history.head >= BinlogPosition(start.file, start.position)
     # The stream's own dumps, and none that looks for statements.
     assert len(files.source.dumps) == 6
+
+
+async def test_a_file_without_a_transaction_is_followed_to() -> None:
+    """The checkpoint moved to it and the store did not: when the file before was purged, a restart was refused."""
+    first, second, store = Log(), Log(file=SECOND), Lines()
+    transaction(first, 1).event(EventType.ROTATE, rotate(SECOND)[19:])
+    second.event(EventType.PREVIOUS_GTIDS, b"\0" * 8)
+    files = Files(binlog_000001=first, binlog_000002=second)
+    async with (
+        serving(files.source) as source,
+        replica.connect(source.dsn, **options(store, "earliest")) as stream,
+    ):
+        async for event in stream:
+            assert stream.position is not None
+            assert store.history.head.file >= stream.position.file
+            if isinstance(event, PreviousGtidsEvent):
+                break
+    assert store.history.head == BinlogPosition(SECOND, second.position)
 
 
 @pytest.mark.parametrize("statements", [False, True])
