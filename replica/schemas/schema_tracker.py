@@ -15,7 +15,7 @@ from typing import Final
 from protocol.binlog.events import QueryEvent, TableMapEvent
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.errors import ConfigurationError
-from protocol.position import BinlogPosition
+from protocol.position import BinlogPosition, is_older
 from protocol.records import replace
 from protocol.rows.table import Table
 
@@ -138,7 +138,13 @@ class SchemaTracker:
         return BinlogPosition(file, position) if file else None
 
     def reach(self, file: str, position: int) -> None:
-        """All statements before a place have been followed. The store is told in each file, and each 16 MB in it."""
+        """All statements before a place have been followed. The store is told in each file, and each 16 MB in it.
+
+        A dump by GTIDs begins again with the first events of a file that was followed before.
+        """
+        reached, until = self._reached
+        if position < until if file == reached else is_older(file, reached):
+            return
         self._reached = file, position
         told_file, told = self._told
         if file != told_file or position - told >= _FAR:

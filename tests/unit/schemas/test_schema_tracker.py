@@ -1,4 +1,4 @@
-"""The schema history of a stream that moves to another server."""
+"""How far the schema history of a stream has come: after a reconnect, and on another server."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ def test_nothing_is_to_be_saved_before_the_place_on_the_new_server_is_known() ->
     assert tracker.is_unsaved
     _, is_whole = tracker.take_unsaved()
     assert is_whole
+
+
+def test_a_file_that_was_followed_before_does_not_lead_back() -> None:
+    """A dump by GTIDs begins with its head. A comparison of tables would read the log from there each time."""
+    tracker = SchemaTracker(Options.build("mysql://repl@127.0.0.1", {}))
+    tracker.use(TRAITS, SchemaHistory("1", BinlogPosition("binlog.000001", 4), Catalog()))
+    tracker.reach("binlog.000002", 4)
+    tracker.reach("binlog.000002", 900)
+    for file, position in (("binlog.000001", 120), ("binlog.000002", 4), ("binlog.000002", 120)):
+        tracker.reach(file, position)
+        assert tracker.reached == BinlogPosition("binlog.000002", 900)
+    tracker.reach("binlog.1000000", 4)
+    assert tracker.reached == BinlogPosition("binlog.1000000", 4)
