@@ -185,18 +185,19 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _serve(self) -> None:
         """Do what the delivery asks for. A new batch is kept if this is cancelled or a hook raises."""
-        request = self._asked
         if self._error is not None:
             raise self._error
+        request = self._asked
         if isinstance(request, Exception):
+            self._asked = None
             raise request
-        assert request is not None
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did, also if this is cancelled.
             await self._schemas.save(self._account.progress)
-        self._begin(request)
         if self._copy.is_known:
             await self._copy.look()
+        assert request is not None
+        self._begin(request)
         delivery = self._deliveries.current
         if self._has_ended or request is Ask.END:
             await self._finish()
@@ -458,6 +459,9 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._confirm(delivery)
             return
         left = self._bounds.seconds_left(dump.source)
+        if left == 0:
+            await self._work.see_through(dump, lambda: self._bounds.settle(dump))
+            return
         idle = _IDLE if self._schemas.is_comparison_due else None
         limits = [limit for limit in (left, self._upkeep.limit(), idle) if limit is not None]
         self._upkeep.waits(dump.session)
@@ -465,7 +469,6 @@ class BinlogStream(OneProcess, GroupedStream):
         await dump.wait(min(limits, default=None))
         if dump.session.bytes_received == received:
             self._schemas.compare()
-        await self._bounds.settle(dump)
 
     async def _confirm(self, delivery: Delivery) -> None:
         """The source waits for an acknowledgement, and the user is done with all that it has sent."""

@@ -86,6 +86,6 @@ class Bounds:
         return None if self._stop is None else self._stop.seconds_left(source.now)
 
     async def settle(self, dump: Dump) -> None:
-        """Find the place of a stop by time in the log, if that time has come just now."""
-        if self._stop is not None and self.seconds_left(dump.source) == 0:
-            self._stop = await settle(self._stop, dump.session.options, dump.source)
+        """Find the place of a stop by time in the log: that time has come just now."""
+        assert self._stop is not None
+        self._stop = await settle(self._stop, dump.session.options, dump.source)

@@ -16,6 +16,11 @@ class LastingWork:
         self._task: asyncio.Task[None] | None = None
         self._subject: object = None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a call has begun work, and none has had its result."""
+        return self._task is not None
+
     async def see_through(self, subject: object, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Await ``work()``, or what a cancelled call has begun for the same subject."""
         if self._subject is not subject:

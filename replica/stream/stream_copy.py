@@ -30,6 +30,7 @@ from ..source.session import Session
 from ..sql.dialect import Dialect
 from ..sql.quoting import first_names
 from .batch import Account
+from .lasting_work import LastingWork
 
 if TYPE_CHECKING:
     from ..snapshot.copier import Copier
@@ -50,6 +51,8 @@ class StreamCopy:
         self._wants = table_filter(options.tables, options.exclude_tables)
         self._copy: SnapshotCopy | None = None
         self._copier: Copier | None = None
+        # The beginning of copies that were ordered.
+        self._beginning = LastingWork()
         # A read of the log that goes on while chunks are delivered.
         self._reading: asyncio.Task[None] | None = None
         self._source: Source | None = None
@@ -59,7 +62,7 @@ class StreamCopy:
     @property
     def is_known(self) -> bool:
         """Whether a copy was ordered or has begun."""
-        return bool(self._account.ordered) or self._copier is not None
+        return bool(self._account.ordered) or self._copier is not None or self._beginning.is_begun
 
     def status(self) -> SnapshotStatus | None:
         """How far the copy has come; None without one."""
@@ -245,9 +248,10 @@ class StreamCopy:
     async def look(self) -> None:
         """The stream has moved on, or is about to wait. Raises errors of the reading."""
         # Of a transaction that is open, the changes before the order would not be known.
-        has_begun = bool(self._account.ordered) and not self._account.progress.in_transaction
+        is_due = bool(self._account.ordered) and not self._account.progress.in_transaction
+        has_begun = is_due or self._beginning.is_begun
         if has_begun:
-            await self._begin_ordered()
+            await self._beginning.see_through(self, self._begin_ordered)
         if self._copier is not None:
             self._copier.look()
             if has_begun:
@@ -281,6 +285,8 @@ class StreamCopy:
 
     async def aclose(self) -> None:
         """End the reading."""
+        self._beginning.cancel()
+        await self._beginning.wait_closed()
         self._drop_reading()
         if self._copier is not None:
             await self._copier.aclose()

@@ -1,0 +1,121 @@
+"""Calls with short time limits: what one has begun goes on in the next, and is not begun anew each time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import replica
+from protocol.binlog.events import Event
+from replica.stream.bounds import Bounds
+from replica.stream.stream_copy import StreamCopy
+from replica.transactions.stop_point import StopPoint
+from tests.support.scripted_log import Log, mysql, transaction, values
+from tests.support.socket_source import serving, until
+
+# Those of the log with one transaction.
+EVENTS = 5
+
+
+class Slow:
+    """Stands for work that waits for the source: ``gate`` lets it end."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.gate = asyncio.Event()
+
+    async def work(self) -> None:
+        self.begun += 1
+        await self.gate.wait()
+
+
+async def cancelled(stream: replica.BinlogStream, slow: Slow) -> None:
+    """A call that is cancelled while the work goes on."""
+    call = asyncio.create_task(anext(stream))
+    await until(lambda: slow.begun > 0)
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def rest(stream: replica.BinlogStream, slow: Slow) -> list[Event]:
+    slow.gate.set()
+    return [await anext(stream) for _ in range(EVENTS)]
+
+
+async def test_a_copy_that_was_ordered_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With calls of 10 ms it took 233 of them on a server at hand."""
+    slow = Slow()
+
+    async def begin(self: StreamCopy) -> None:
+        await slow.work()
+        self._account.ordered.clear()
+
+    monkeypatch.setattr(StreamCopy, "_begin_ordered", begin)
+    async with (
+        serving(mysql(transaction(Log(), 1))) as source,
+        replica.connect(source.dsn, start="earliest") as stream,
+    ):
+        await stream.snapshot("w.t")
+        for _ in range(3):
+            await cancelled(stream, slow)
+        assert values(await rest(stream, slow)) == [1]
+        assert slow.begun == 1
+
+
+async def test_a_failure_that_nobody_awaited_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+
+    async def begin(self: StreamCopy) -> None:
+        await slow.work()
+        self._account.ordered.clear()
+        raise LookupError
+
+    monkeypatch.setattr(StreamCopy, "_begin_ordered", begin)
+    async with (
+        serving(mysql(transaction(Log(), 1))) as source,
+        replica.connect(source.dsn, start="earliest") as stream,
+    ):
+        await stream.snapshot("w.t")
+        await cancelled(stream, slow)
+        slow.gate.set()
+        await until(lambda: not stream._account.ordered)
+        with pytest.raises(LookupError):
+            await anext(stream)
+        assert values(await rest(stream, slow)) == [1]
+
+
+async def test_closing_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    monkeypatch.setattr(StreamCopy, "_begin_ordered", lambda _: slow.work())
+    before = asyncio.all_tasks()
+    async with serving(mysql(transaction(Log(), 1))) as source:
+        async with replica.connect(source.dsn, start="earliest") as stream:
+            await stream.snapshot("w.t")
+            await cancelled(stream, slow)
+        await source.until_closed()
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_stop_by_time_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+
+    async def settle(self: Bounds, _: object) -> None:
+        await slow.work()
+        self._is_passed = True
+
+    async with (
+        serving(mysql(transaction(Log(), 1))) as source,
+        replica.connect(source.dsn, start="earliest") as stream,
+    ):
+        _ = [await anext(stream) for _ in range(EVENTS)]
+        stream._bounds._stop = StopPoint(timestamp=1 << 40)
+        monkeypatch.setattr(Bounds, "seconds_left", lambda *_: 0)
+        monkeypatch.setattr(Bounds, "settle", settle)
+        for _ in range(3):
+            await cancelled(stream, slow)
+        slow.gate.set()
+        assert [event async for event in stream] == []
+        assert slow.begun == 1
