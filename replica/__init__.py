@@ -89,12 +89,12 @@ from protocol.errors import (
     WorkerError,
 )
 from protocol.gtid import Gtid, GtidSet, MariadbGtid, MariadbGtidSet
-from protocol.lazy import importer
 from protocol.position import BinlogPosition, Checkpoint
 from protocol.rows.column import ABSENT, Column
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import Table
 
+from .config.lazy import importer
 from .config.selection import SchemaMismatch
 from .files.binlog_file import BinlogFile, KeyFile, open_binlog
 

@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from protocol.lazy import importer
+from ..config.lazy import importer
 
 if TYPE_CHECKING:
     from .replay import TransactionRestarted as TransactionRestarted
