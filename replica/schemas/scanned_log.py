@@ -80,6 +80,7 @@ class ScannedLog:
         low, high = self._range(begin, end)
         numbers, names = set[int](), {table}
         waiting: list[TableName | str] = [table, table.schema, EVERY]
+        seen = set[TableName | str](waiting)
         while waiting:
             known = self._numbers.get(waiting.pop(), [])
             for number in known[bisect_left(known, low) : bisect_left(known, high)]:
@@ -87,7 +88,11 @@ class ScannedLog:
                     numbers.add(number)
                     new = self._links[number].sources - names
                     names |= new
-                    waiting += [*new, *(name.schema for name in new)]
+                    # A list of 1,000 tables names one schema.
+                    more: set[TableName | str] = {*new, *(name.schema for name in new)}
+                    more -= seen
+                    seen |= more
+                    waiting += more
         found = [self._found[number - self._first] for number in sorted(numbers)]
         self._forget_oldest()
         return found, names

@@ -99,6 +99,35 @@ async def test_the_log_is_read_once_for_all_tables() -> None:
     ]
 
 
+class CountedNumbers(dict[TableName | str, list[int]]):
+    """Counts the numbers that it gives."""
+
+    given = 0
+
+    def get(self, name: TableName | str, default: Any = None) -> Any:
+        found = super().get(name, default)
+        self.given += len(found)
+        return found
+
+
+async def test_statements_about_a_schema_are_looked_at_once() -> None:
+    """Each source of a table's columns looked at them again: the tables of a list times the statements."""
+    costs = []
+    for tables in (100, 400):
+        pairs = ", ".join(f"t{number} TO old{number}, new{number} TO t{number}" for number in range(tables))
+        log = [logged(number, "ALTER DATABASE shop CHARACTER SET latin1") for number in range(tables)]
+        log.append(logged(tables, f"RENAME TABLE {pairs}"))
+        reader: Any = Reader(log)
+        scanned = ScannedLog()
+        assert await scanned.between(reader, place(0), log[-1].end) == log
+        scanned._numbers = numbers = CountedNumbers()
+        found, names = await scanned.about(reader, TableName("shop", "t7"), place(0), log[-1].end)
+        assert found == log
+        assert len(names) == 3 * tables
+        costs.append(numbers.given / tables)
+    assert costs[1] < 1.2 * costs[0], costs
+
+
 async def test_parts_before_and_behind_are_added() -> None:
     log = [logged(number, f"ALTER TABLE t ADD c{number} INT") for number in range(10)]
     source, scanned = Reader(log), ScannedLog()
