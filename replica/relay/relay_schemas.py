@@ -13,9 +13,9 @@ from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import QueryEvent
-from protocol.constants import EventType
-from protocol.errors import ConfigurationError, ServerError
-from protocol.position import FIRST_POSITION, BinlogPosition, split_file_name
+from protocol.constants import EVENT_TYPE_OFFSET, EventType
+from protocol.errors import ConfigurationError, DecodeError, ServerError
+from protocol.position import FIRST_POSITION, BinlogPosition, file_number, file_with_number, split_file_name
 
 from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
@@ -27,6 +27,7 @@ from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
 from ..schemas.timeline import SchemaHistory
 from ..schemas.touched import touched_by
+from ..server.served_log import FileEvents
 from ..source.server_facts import Source
 from ..source.session import Session
 
@@ -40,6 +41,7 @@ class RelaySchemas:
     """The history of one relay's directory, in the file ``relay.schemas`` there (mode 0600)."""
 
     def __init__(self, options: Options, folder: str) -> None:
+        self._folder = folder
         self._store = FileSchemaStore(os.path.join(folder, RELAY_STORE))
         self._tracker = SchemaTracker(options)
         self._traits = LogTraits(is_mariadb=False, version=())
@@ -53,21 +55,53 @@ class RelaySchemas:
         """
         reader, source_id = TableReader(session, source), identity_of(source)
         self._traits = traits_of(source)
-        self._decoder = EventDecoder(mariadb=source.is_mariadb, verify_checksum=False)
-        history = self._tracker.history or await stored_history(self._store)
+        is_stored = self._tracker.history is None
+        history = await stored_history(self._store) if is_stored else self._tracker.history
         if history is not None and not (history.source == source_id and _is_of_log(history, start)):
             history = None
+        if is_stored and history is not None and start is not None:
+            history = self._followed(history, start, source)
+        self._decoder = _decoder(source)
         try:
             if history is None:
                 history = await reader.history(source_id)
             elif start is not None:
-                # Statements are followed before they are written: those in the files are in the history.
                 history.advance(start)
                 await _learn(history, reader)
         except (ServerError, ConfigurationError) as error:
             _LOGGER.debug("the tables cannot be read: %s", error)
         self._tracker.use(self._traits, history)
         self.save()
+
+    def _followed(self, history: SchemaHistory, end: BinlogPosition, source: Source) -> SchemaHistory | None:
+        """Do what statements in the files behind the history's head do; None if the files are not all there.
+
+        Statements are followed before they are written, so there are some only behind a store that was restored from
+        a backup.
+        """
+        self._tracker.use(self._traits, history)
+        base, digits = split_file_name(history.head.file)
+        first, last = file_number(history.head.file), file_number(end.file)
+        for number in range(first, last + 1):
+            file = file_with_number(base, digits, number)
+            self._decoder = _decoder(source, file)
+            try:
+                self._follow_file(os.path.join(self._folder, file))
+            except (OSError, DecodeError) as error:
+                _LOGGER.debug("the statements behind %s cannot be read: %s", history.head, error)
+                return None
+        return history
+
+    def _follow_file(self, path: str) -> None:
+        with FileEvents(path) as events:
+            position = FIRST_POSITION
+            while batch := events.read():
+                for raw in batch:
+                    if raw[EVENT_TYPE_OFFSET] == EventType.FORMAT_DESCRIPTION:
+                        self._decoder.decode(raw, position)
+                    elif raw[EVENT_TYPE_OFFSET] in STATEMENTS:
+                        self.follow(raw, position)
+                    position += len(raw)
 
     def describe(self, description: bytes) -> None:
         """Note the FORMAT_DESCRIPTION that holds from here on."""
@@ -116,3 +150,7 @@ async def _learn(history: SchemaHistory, reader: TableReader) -> None:
 
 def _is_of_log(history: SchemaHistory, place: BinlogPosition | None) -> bool:
     return place is None or split_file_name(history.head.file)[0] == split_file_name(place.file)[0]
+
+
+def _decoder(source: Source, file: str = "") -> EventDecoder:
+    return EventDecoder(file=file, mariadb=source.is_mariadb, verify_checksum=False)

@@ -166,3 +166,28 @@ async def test_tables_that_the_user_does_not_see(server: Server, schema: str, tm
     for row, wanted in zip(found, ROWS[1:3], strict=False):
         # What the ALTER changed is not known: the rest is right.
         assert {name: value for name, value in row.items() if name[0] != "@"}.items() <= wanted.items()
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
+async def test_a_store_that_is_older_than_the_files(
+    server: Server, schema: str, tmp_path: Path, later: int
+) -> None:
+    """As one that was restored from a backup: the statements of the files behind it were passed over."""
+    folder = tmp_path / "relay"
+    begin_log(server)
+    with user_of(server) as user:
+        run_all(server, schema, FIRST)
+        await run_once(server, user, folder)
+        store = folder / "relay.schemas"
+        before = store.read_bytes()
+        run_all(server, schema, LATER[:4])
+        for _ in range(later):
+            server.query("FLUSH BINARY LOGS")
+        await run_once(server, user, folder)
+        store.write_bytes(before)
+        # Readers of the files alone follow the statements in them.
+        assert rows_in(folder, schema) == ROWS[:3]
+        run_all(server, schema, LATER[4:])
+        await run_once(server, user, folder)
+    assert rows_in(folder, schema) == ROWS
