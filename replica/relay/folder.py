@@ -14,7 +14,13 @@ from itertools import dropwhile
 from typing import Final, Self
 from zlib import crc32
 
-from protocol.binlog.checksum import CRC32_ALGORITHM, CRC32_RESIDUE, algorithm_of, crc32_matches
+from protocol.binlog.checksum import (
+    CRC32_ALGORITHM,
+    CRC32_RESIDUE,
+    algorithm_of,
+    crc32_matches,
+    is_damaged_description,
+)
 from protocol.constants import (
     BINLOG_MAGIC,
     ENCRYPTED_BINLOG_MAGIC,
@@ -304,7 +310,10 @@ class RelayFolder:
             while batch := events.read():
                 for raw in batch:
                     if raw[EVENT_TYPE_OFFSET] == EventType.FORMAT_DESCRIPTION:
-                        self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
+                        algorithm = algorithm_of(raw)
+                        self._has_checksums = algorithm == CRC32_ALGORITHM
+                        if is_damaged_description(raw, algorithm, is_repeated=False):
+                            return last, end
                     if self._has_checksums and not crc32_matches(raw):
                         return last, end
                     if end <= _MAX_POSITION:

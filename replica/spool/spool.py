@@ -17,6 +17,7 @@ import functools
 import json
 import mmap
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ SEGMENT_BYTES: Final = 32 << 20
 _LOCK_SECONDS: Final = 30.0
 _BUFFER_SIZE: Final = 1 << 20
 _DESCRIPTION_ROOM: Final = 1 << 12
+_DESCRIPTION: Final = re.compile(r"[0-9]{10,}\.json")
 
 
 @record(frozen=True, slots=True)
@@ -313,7 +315,7 @@ class Spool:
         return None
 
     def _load(self) -> list[Segment]:
-        names = sorted(name for name in os.listdir(self._folder) if name.endswith(".json"))
+        names = sorted(name for name in os.listdir(self._folder) if _DESCRIPTION.fullmatch(name))
         found = []
         for name in names:
             path = os.path.join(self._folder, name)
@@ -325,6 +327,9 @@ class Spool:
             except (ValueError, TypeError, KeyError):
                 # A crash has cut the file short, and the segment was never used; or the file was damaged later, and
                 # the log is fetched again.
+                continue
+            if segment.number != int(name.removesuffix(".json")):
+                # A backup has brought the description of another segment.
                 continue
             segment = replace(segment, path=path.removesuffix(".json") + ".binlog")
             if os.path.exists(segment.path) and os.path.getsize(segment.path) >= segment.head:

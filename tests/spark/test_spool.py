@@ -372,3 +372,13 @@ def test_a_changed_digit_of_a_segment_s_place_is_seen(writer: Writer) -> None:
     path = writer.folder / f"{damaged.number:010d}.json"
     path.write_text(path.read_text().replace(f'"position": {damaged.position},', '"position": 4,'))
     assert writer.again().segments == later
+
+
+def test_a_description_of_another_segment(writer: Writer) -> None:
+    """As a backup tool that mixes files up may leave it: events had the places of others."""
+    writer.write(0, 20)
+    writer.spool.sync()
+    first, second, *later = writer.spool.segments
+    names = [writer.folder / f"{segment.number:010d}.json" for segment in (first, second)]
+    names[1].write_bytes(names[0].read_bytes())
+    assert writer.again().segments == later

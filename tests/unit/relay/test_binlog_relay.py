@@ -217,6 +217,19 @@ def test_a_file_system_without_locks(
     assert "cannot be locked (No locks available): only one relay may use it" in caplog.text
 
 
+async def test_a_newest_file_with_a_damaged_format_description(source: Path, copied: Path) -> None:
+    """The relay took it for one without checksums, and wrote on behind it: nobody could read the file."""
+    expected = files_of(source)
+    async with serving(source) as server:
+        await copy(server, copied)
+        data = bytearray(expected["bin.000003"])
+        # The last byte before its own checksum says which checksums events have.
+        data[4 + int.from_bytes(data[13:17], "little") - 5] = 255
+        (copied / "bin.000003").write_bytes(data)
+        await copy(server, copied)
+    assert files_of(copied) == expected
+
+
 async def test_positions_that_a_source_cannot_be_asked_for(
     source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
