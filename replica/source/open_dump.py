@@ -6,7 +6,7 @@ that has that place. It reads no events.
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.errors import ConfigurationError, SourceChangedError, SourceConfigurationError
-from protocol.gtid import MariadbGtidSet
+from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import record, replace
 
@@ -95,9 +95,11 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
             if stop.position is not None and not isinstance(options.stop, BinlogPosition):
                 check_position(point, stop.position)
             if stop.gtid_set is not None and stop.position is None:
-                point = await with_gtids(point, scan)
+                point = await with_gtids(point, source, scan)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
         progress.begun = point.begun
+        if not isinstance(start, Checkpoint | GtidSet | MariadbGtidSet):
+            progress.unlogged = source.unlogged
         return FirstOpening(Dump(greeted, point, is_known=False), point, stop, progress)
     except BaseException:
         session.abort()
@@ -167,6 +169,11 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
     check_move(broken.identity, greeted.source, greeted.session.options)
     gtid_set = progress.resume_set
+    if is_elsewhere:
+        progress.unlogged = ()
+    elif isinstance(gtid_set, MariadbGtidSet):
+        # What this server has logged of these domains since is new. It would look for the places in its log.
+        gtid_set = MariadbGtidSet(gtid for gtid in gtid_set if gtid not in progress.unlogged)
     if (broken.by_gtid or is_elsewhere) and gtid_set is not None:
         try:
             point = await from_gtids(gtid_set, greeted.session, greeted.source)

@@ -89,7 +89,8 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
 async def _from_now(session: Session, source: Source, scan: LogScan) -> StartPoint:
     # GTIDs come first: every user may ask for them, and they are exact while others commit.
     if source.has_gtids:
-        return StartPoint(gtid_set=await executed_gtids(session, source), by_gtid=True)
+        executed = await executed_gtids(session, source)
+        return StartPoint(gtid_set=source.with_unlogged(executed), by_gtid=True)
     end = await log_end(session, source, scan)
     return StartPoint(end.file, end.position)
 
@@ -117,7 +118,7 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
     if quiet is not None:
         point = await _from_position(quiet, session, source)
         if source.has_gtids:
-            point = await with_gtids(point, scan)
+            point = await with_gtids(point, source, scan)
         return replace(point, is_visible=True)
     end = await log_end(session, source, scan)
     return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
@@ -129,7 +130,8 @@ async def _from_position(start: BinlogPosition, session: Session, source: Source
         # A position outside the log gives NULL here, and an error at the dump.
         sql = f"SELECT BINLOG_GTID_POS({hex_literal(start.file)}, {start.position})"
         value, *_ = await session.query_row(sql)
-        gtid_set = None if value is None else read_value(MariadbGtidSet, value, sql)
+        if value is not None:
+            gtid_set = source.with_unlogged(read_value(MariadbGtidSet, value, sql))
     return StartPoint(start.file, start.position, gtid_set)
 
 
@@ -336,11 +338,12 @@ async def log_end(session: Session, source: Source, scan: LogScan) -> BinlogPosi
     return await scan.end() if status is None else BinlogPosition(*status)
 
 
-async def with_gtids(start: StartPoint, scan: LogScan) -> StartPoint:
+async def with_gtids(start: StartPoint, source: Source, scan: LogScan) -> StartPoint:
     """Add the GTIDs before the point, if the log has GTIDs. At a file's start the log itself lists them."""
     if start.gtid_set is not None or start.position == FIRST_POSITION:
         return start
-    return replace(start, gtid_set=await scan.gtids_before(BinlogPosition(start.file, start.position)))
+    before = await scan.gtids_before(BinlogPosition(start.file, start.position))
+    return replace(start, gtid_set=None if before is None else source.with_unlogged(before))
 
 
 async def begin_dump(start: StartPoint, session: Session, source: Source, server_id: int) -> None:

@@ -6,13 +6,13 @@ The statements are those of real replicas: MySQL's ``rpl_replica.cc`` (get_maste
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from protocol.constants import DumpFlag
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
-from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet
+from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet
 from protocol.records import record
 
 from ..config.options import Options
@@ -26,7 +26,9 @@ _VARIABLES: Final = (
     "binlog_checksum",
     "binlog_format",
     "explicit_defaults_for_timestamp",
+    "gtid_binlog_state",
     "gtid_mode",
+    "gtid_slave_pos",
     "log_bin",
     "lower_case_table_names",
     "rpl_semi_sync_master_enabled",
@@ -62,7 +64,8 @@ class Source:
     server does not know it. ``is_relay``: the source is a ``BinlogServer`` of this library, not a database server.
     ``is_galera``: it is a node of a cluster of MariaDB, and other nodes may have its server_id. ``counts_alone``: it
     is, and GTIDs of other nodes name other transactions (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB
-    may wait for replicas. ``name`` tells the server from others behind its address.
+    may wait for replicas. ``unlogged`` is the place in domains of which MariaDB's log has nothing: what they hold was
+    replicated before the log began. ``name`` tells the server from others behind its address.
     """
 
     is_mariadb: bool
@@ -82,6 +85,7 @@ class Source:
     is_galera: bool = False
     counts_alone: bool = False
     is_semi_sync: bool = False
+    unlogged: tuple[MariadbGtid, ...] = ()
     name: str = ""
 
     @property
@@ -98,6 +102,15 @@ class Source:
     def now(self) -> float:
         """The source's clock, in seconds since 1970."""
         return steady_time() + self.clock_lead
+
+    def with_unlogged(self, gtids: AnyGtidSet) -> AnyGtidSet:
+        """A GTID set of the log, as another server would give it, whose log may have the domains of ``unlogged``.
+
+        A server that is asked without a domain sends all that its log has of it, which was before the place.
+        """
+        if not self.unlogged or not isinstance(gtids, MariadbGtidSet):
+            return gtids
+        return MariadbGtidSet([*self.unlogged, *gtids])
 
     def check(self) -> None:
         """Raise ``SourceConfigurationError`` if log_bin or binlog_format does not allow rows to be streamed."""
@@ -144,6 +157,7 @@ async def ask(session: Session) -> Source:
         is_relay=found.get("version_comment") == RELAY_COMMENT,
         is_galera=is_galera,
         counts_alone=is_galera and is_mariadb and found.get("wsrep_gtid_mode", "OFF").upper() == "OFF",
+        unlogged=read_value(lambda text: _unlogged(text, found), found.get("gtid_slave_pos", ""), statement),
         is_semi_sync=is_mariadb and found.get("rpl_semi_sync_master_enabled", "OFF").upper() == "ON",
         name=name,
     )
@@ -159,6 +173,11 @@ async def _clock_lead(session: Session, answer: Answer, asked: float) -> float:
     values = only_row(answer, statement)
     seconds, microseconds = (read_value(_seconds, value, statement) for value in (*values, "0")[:2])
     return seconds + microseconds / 1e6 - (asked + steady_time()) / 2
+
+
+def _unlogged(replicated: str, found: Mapping[str, str]) -> tuple[MariadbGtid, ...]:
+    logged = {item.partition("-")[0].strip() for item in found.get("gtid_binlog_state", "").split(",")}
+    return tuple(gtid for gtid in MariadbGtidSet(replicated) if str(gtid.domain_id) not in logged)
 
 
 def _seconds(text: str) -> float:

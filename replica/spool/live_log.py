@@ -402,7 +402,7 @@ class LiveLog:
         if follower.gap:
             point = await self._earliest(greeted)
         progress = Progress(point.file, point.position, point.gtid_set, source.has_gtids)
-        progress.begun = point.begun
+        progress.begun, progress.unlogged = point.begun, source.unlogged
         # The event before the boundary comes again, to prove that this is still the same log.
         again = b"" if point.by_gtid or follower.gap or not is_same else follower.last_event()
         begin = replace(point, position=point.position - len(again))

@@ -22,7 +22,7 @@ async def find_offset(options: Options, start: str) -> Offset:
     try:
         point = await _find(greeted, start)
         if not point.by_gtid and greeted.source.has_gtids:
-            point = await with_gtids(point, greeted.scan())
+            point = await with_gtids(point, greeted.source, greeted.scan())
         return Offset.at(greeted.source, point.file, point.position, point.gtid_set)
     finally:
         await greeted.session.aclose()

@@ -59,7 +59,8 @@ class Progress:
 
     ``gtid_set`` holds all transactions before that place. It is None if they are unknown: after a start in the middle
     of a file until the next file begins, and always without ``has_gtids``. ``begun`` is the name of a file and the
-    time at which the source began it, as its format description says; None before the first one.
+    time at which the source began it, as its format description says; None before the first one. ``unlogged``: see
+    ``Source``; a file of MariaDB does not list it.
     """
 
     def __init__(self, file: str, position: int, gtid_set: AnyGtidSet | None, has_gtids: bool) -> None:
@@ -68,6 +69,7 @@ class Progress:
         self.gtid_set = None if gtid_set is None else gtid_set.copy()
         self._has_gtids = has_gtids
         self.begun: tuple[str, int] | None = None
+        self.unlogged: tuple[MariadbGtid, ...] = ()
         self.state = State.OUTSIDE
         self._gtid: Gtid | MariadbGtid | None = None
         # Whether the last transaction that began is of MySQL and has no GTID.
@@ -178,7 +180,7 @@ class Progress:
         """An independent copy."""
         other = Progress(self.file, self.position, self.gtid_set, self._has_gtids)
         other.state, other._gtid, other.begun = self.state, self._gtid, self.begun
-        other.is_anonymous = self.is_anonymous
+        other.is_anonymous, other.unlogged = self.is_anonymous, self.unlogged
         return other
 
     def idle(self, file: str, position: int) -> None:
@@ -235,7 +237,7 @@ class Progress:
 
     def _gtid_list(self, event: MariadbGtidListEvent) -> None:
         if self.gtid_set is None:
-            self.gtid_set = MariadbGtidSet(event.gtids)
+            self.gtid_set = MariadbGtidSet([*self.unlogged, *event.gtids])
 
 
 STEPS: Final[Mapping[type[Event], Callable[[Progress, Any], None]]] = MappingProxyType(

@@ -218,7 +218,7 @@ async def _offset(place: BinlogPosition, options: Options) -> Offset:
     try:
         point = StartPoint(place.file, place.position)
         if greeted.source.has_gtids:
-            point = await with_gtids(point, greeted.scan())
+            point = await with_gtids(point, greeted.source, greeted.scan())
         return Offset.at(greeted.source, point.file, point.position, point.gtid_set)
     finally:
         await greeted.session.aclose()

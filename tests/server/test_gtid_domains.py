@@ -1,0 +1,84 @@
+"""MariaDB's GTID domains: sources that have nothing of a domain in their logs, or less than the stream has read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from replica import BinlogStream
+from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import SECONDS, end_of_log, take_rows
+from tests.support.servers import Server
+
+# Server ids of the sources of domain 0 and domain 1.
+_MAIN, _OTHER = 5, 6
+
+
+@pytest.fixture
+def pair(extra_server: Callable[..., Server]) -> tuple[Server, Server]:
+    """Two servers with the same empty table, and empty logs."""
+    servers = extra_server("mariadb:11.8"), extra_server("mariadb:11.8")
+    for server in servers:
+        server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        server.query("RESET MASTER")
+    return servers
+
+
+def write(server: Server, domain: int, server_id: int, *numbers: int) -> None:
+    """A transaction for each number, which is the sequence of its GTID, as a replica logs them."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in numbers:
+            cursor.execute(f"SET gtid_domain_id = {domain}, server_id = {server_id}, gtid_seq_no = {number}")
+            cursor.execute(f"INSERT INTO d.t VALUES ({domain * 100 + number})")
+
+
+async def ids(stream: BinlogStream, count: int) -> list[int]:
+    return [row[0] for row in await take_rows(stream, count)]
+
+
+@pytest.mark.parametrize("begin", ["now", "earliest", "position"])
+async def test_a_domain_that_was_replicated_before_the_log_began(
+    begin: str, pair: tuple[Server, Server]
+) -> None:
+    """Its rows were there when the stream began, and came as new ones from another server, whose log has them."""
+    restored, other = pair
+    write(other, 0, _MAIN, 1, 2)
+    write(other, 1, _OTHER, 1, 2, 3)
+    restored.query("SET GLOBAL gtid_slave_pos = '0-5-2,1-6-3'")
+    start: Any = end_of_log(restored) if begin == "position" else begin
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(restored.port) as proxy,
+        stream_through(proxy, restored, start=start, tables="d.*") as stream,
+    ):
+        for server in pair:
+            write(server, 0, _MAIN, 3)
+        assert await ids(stream, 1) == [3]
+        assert stream.checkpoint is not None
+        proxy.retarget(other.port)
+        proxy.cut_now()
+        write(other, 1, _OTHER, 4)
+        assert await ids(stream, 1) == [104]
+
+
+async def test_a_domain_that_the_log_begins_to_have(pair: tuple[Server, Server]) -> None:
+    """A source that is asked with a place that is not in its log leaves out transactions of other servers."""
+    restored, _ = pair
+    restored.query("SET GLOBAL gtid_slave_pos = '0-5-2,1-6-3'")
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(restored.port) as proxy,
+        stream_through(proxy, restored, start="now", tables="d.*") as stream,
+    ):
+        write(restored, 0, _MAIN, 3)
+        assert await ids(stream, 1) == [3]
+        proxy.black_hole()
+        proxy.cut_now()
+        write(restored, 1, 9, 4)
+        proxy.serve()
+        assert await ids(stream, 1) == [104]
