@@ -5,14 +5,26 @@ has a connection of its own, because a connection can do nothing after a dump. R
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, FormatDescriptionEvent, GtidEvent, RotateEvent
+from protocol.binlog.events import (
+    BinlogCheckpointEvent,
+    Event,
+    FormatDescriptionEvent,
+    GtidEvent,
+    IncidentEvent,
+    MariadbGtidEvent,
+    MariadbGtidListEvent,
+    RotateEvent,
+    StartEncryptionEvent,
+    StopEvent,
+)
 from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
-from protocol.errors import BinlogNotFoundError, PositionInsideEventError, ProtocolError
+from protocol.errors import BinlogNotFoundError, PositionError, PositionInsideEventError, ProtocolError
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, split_file_name
 
@@ -27,6 +39,18 @@ _MOST_FILES: Final = 1 << 20
 # Seconds between two dumps of a log whose end is not sent yet: a sync takes milliseconds.
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.2
+
+# Events of MariaDB's log that no transaction has behind its first event.
+_BETWEEN: Final = (
+    MariadbGtidEvent,
+    FormatDescriptionEvent,
+    RotateEvent,
+    StopEvent,
+    MariadbGtidListEvent,
+    BinlogCheckpointEvent,
+    StartEncryptionEvent,
+    IncidentEvent,
+)
 
 # Gets each event with the file and the position after it; returns True to end the scan.
 _Visitor = Callable[[Event, str, int], bool]
@@ -100,6 +124,25 @@ class LogScan:
 
         await self.walk(end, visit)
         return end
+
+    async def is_inside(self, place: BinlogPosition) -> bool:
+        """Whether a place of MariaDB's log lies behind the first event of a transaction, and before its end.
+
+        False where no event is, which the dump tells with its own error. An event of rows is never the last one.
+        """
+        found = False
+
+        def visit(event: Event, file: str, position: int) -> bool:
+            nonlocal found
+            if event.header.flags & EventFlag.ARTIFICIAL or not event.header.next_position:
+                return False
+            found = not isinstance(event, _BETWEEN)
+            return True
+
+        if place.position > FIRST_POSITION:
+            with contextlib.suppress(PositionError):
+                await self.walk(place, visit)
+        return found
 
     async def first_since(self, file: str, second: int) -> BinlogPosition:
         """The start of the first transaction, from the start of ``file`` on, that began in that second or later.

@@ -80,7 +80,7 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
     if isinstance(start, datetime):
         return await _from_time(start, session, scan)
     if isinstance(start, BinlogPosition):
-        return await _from_position(start, session, source)
+        return await _from_position(start, session, source, scan)
     if start == "snapshot":
         return await _from_visible(session, source, scan)
     return StartPoint() if start == "earliest" else await _from_now(session, source, scan)
@@ -124,9 +124,12 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
     return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
 
 
-async def _from_position(start: BinlogPosition, session: Session, source: Source) -> StartPoint:
+async def _from_position(
+    start: BinlogPosition, session: Session, source: Source, scan: LogScan | None = None
+) -> StartPoint:
+    """The point at a position; ``scan`` if it may lie inside a transaction, whose GTID is not to be passed over."""
     gtid_set: AnyGtidSet | None = None
-    if source.is_mariadb:
+    if source.is_mariadb and not (scan is not None and await scan.is_inside(start)):
         # A position outside the log gives NULL here, and an error at the dump.
         sql = f"SELECT BINLOG_GTID_POS({hex_literal(start.file)}, {start.position})"
         value, *_ = await session.query_row(sql)

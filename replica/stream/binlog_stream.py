@@ -218,8 +218,8 @@ class BinlogStream(OneProcess, GroupedStream):
         """The place after the last transaction whose events are all done; None before the stream is opened.
 
         While tables are copied, ``snapshot`` has the state of the copy at that place.
-        ``gtid_set`` is None if unknown: without GTIDs, and on MySQL after a start in the middle of a file until the
-        next file begins. After a start by GTIDs ``file`` is empty until the first event.
+        ``gtid_set`` is None if unknown: without GTIDs, and until the next file begins after a start in the middle of
+        a file (on MariaDB: of a transaction). After a start by GTIDs ``file`` is empty until the first event.
         """
         if self._upkeep.source is None:
             return None
@@ -296,7 +296,7 @@ class BinlogStream(OneProcess, GroupedStream):
             delivery.acknowledge()
 
     async def aclose(self) -> None:
-        """End the stream and close its connections. May be called repeatedly, and from any task."""
+        """End the stream, from any task, repeatedly too. Rows of an event (or a copy's chunk) at hand still come."""
         self._loop.check()
         self._end()
         try:

@@ -252,3 +252,23 @@ async def test_without_gtids(name: str, extra_server: Callable[..., Server]) -> 
     with pytest.raises(replica.ConfigurationError, match="gtid_mode"):
         async with stream_of(server, start="ffffffff-eeee-1111-9999-000000000000:1-5"):
             pass
+
+
+async def test_a_position_inside_the_last_transaction(server: Server, schema: str) -> None:
+    """As readers that store the place behind each event have it: the rest of the transaction comes, to the end."""
+    server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
+    begin = end_of_log(server)
+    server.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
+
+    async def read(place: BinlogPosition) -> list[replica.Event]:
+        async with asyncio.timeout(60), stream_of(server, start=place, stop="now") as stream:
+            return [event async for event in stream]
+
+    whole = [event for event in await read(begin) if event.position >= begin.position]
+    kinds = [type(event) for event in whole]
+    assert replica.WriteRowsEvent in kinds
+    for number, event in enumerate(whole):
+        # Rows have no meaning without the table map before them.
+        if not isinstance(event, replica.WriteRowsEvent):
+            rest = await read(BinlogPosition(event.file, event.position))
+            assert [type(event) for event in rest if event.position >= begin.position] == kinds[number:]

@@ -10,6 +10,7 @@ import replica
 from protocol.constants import EventType
 from protocol.errors import (
     BinlogNotFoundError,
+    PositionInsideEventError,
     ServerError,
     SourceConfigurationError,
     TransactionsUnavailableError,
@@ -420,3 +421,24 @@ async def test_our_own_stream_of_mariadb(tmp_path: Path) -> None:
             assert rows == expected
             assert stream.checkpoint is not None
             assert stream.checkpoint.gtid_set == "0-1-5,7-1-1"
+
+
+async def test_a_position_inside_a_transaction_of_mariadb(tmp_path: Path) -> None:
+    """``BINLOG_GTID_POS`` counts its GTID: with ``stop="now"`` the rest of the log's last transaction did not come."""
+    names = write_mariadb_files(tmp_path)
+    with replica.open_binlog(tmp_path / names[2]) as log:
+        events = list(log)
+    (begin,) = (number for number, event in enumerate(events) if str(getattr(event, "gtid", "")) == "0-1-5")
+    async with serving(tmp_path) as server:
+        for number in range(begin, len(events)):
+            place = replica.BinlogPosition(names[2], events[number].position)
+            async with replica.BinlogStream(options_for(server, start=place, stop="now")) as stream:
+                assert stream.checkpoint is not None
+                # By its GTID another server, or the next run, would pass over the rest of it.
+                assert stream.checkpoint.gtid_set == ("0-1-4,7-1-1" if number == begin else None)
+                if isinstance(events[number], WriteRowsEvent):
+                    with pytest.raises(PositionInsideEventError, match="have no table map"):
+                        await anext(stream)
+                else:
+                    kinds_read = [type(event) async for event in stream]
+                    assert kinds_read == [type(event) for event in events[number:]]
