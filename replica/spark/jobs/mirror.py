@@ -7,10 +7,10 @@
 
 One job keeps any number of tables. Each row of the target is the source's row as it is now, in the types of table
 mode (``replica.spark.table_mode``; TIME is text). TRUNCATE and DROP empty the target's table, RENAME moves it, and
-columns are added (with the next row of the table), dropped and renamed as on the source. Rows that a foreign key cascades to are followed on MySQL
-9.7; other servers do not log them. The target has a table from its first row on. Dates that no calendar has are
-null. MariaDB 11.8.9 does not log generated columns of updates (MDEV-40057): they are null in updated rows, unless
-images are MINIMAL, which do not tell.
+columns are added (with the next row of the table), dropped and renamed as on the source. Rows that a foreign key
+cascades to are followed on MySQL 9.7; other servers do not log them. The target has a table from its first row on.
+Dates that no calendar has are null. MariaDB 11.8.9 does not log generated columns of updates (MDEV-40057): they are
+null in updated rows, unless images are MINIMAL, which do not tell.
 
 If the log does not show a change of a table (a dropped partition, a new column whose values only the server knows),
 or if a table has no primary key, it is parked: it stays as it was until the source drops it, or until it is copied
