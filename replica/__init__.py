@@ -412,7 +412,9 @@ def connect(
             the stream begins at the start of the current log file, so changes of before the copy come first, unless
             there is a moment when no statement of others runs (not for MySQL 5.7 and later).
             ``stop`` waits for the end of the copy. A checkpoint keeps the state of the copy. After a
-            ``SnapshotRestartedEvent`` (``tx.voided``) a table is read anew: delete the rows that came before it.
+            ``SnapshotRestartedEvent`` (``tx.voided``) a table is read anew: delete the rows that came before it. A
+            table that gets a selected name by RENAME is read anew, too, if ``tables`` did not select the name that it
+            had. TRUNCATE, DROP and RENAME of tables whose rows have come are in ``tx.ddl``.
             With ``checkpoints`` a stream goes on where it was, and copies tables that ``tables`` did not select then.
         stop: None (never stop); ``"now"``: the end of the log at connect; a position; a GTID set: when all its
             transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.

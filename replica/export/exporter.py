@@ -164,7 +164,8 @@ class Exporter:
             self._folder.add_rows((event.table.schema, event.table.name), event.table, event.rows)
         elif isinstance(event, SnapshotRestartedEvent):
             identity = event.table.schema, event.table.name
-            self._folder.restart(identity)
+            if identity in self._folder.tables:
+                self._folder.restart(identity)
             self._folder.add_table(identity, self._status().keys[identity])
         elif isinstance(event, SnapshotCompleteEvent):
             identity = event.table.schema, event.table.name

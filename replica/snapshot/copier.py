@@ -36,7 +36,16 @@ from .row_keys import KeyRange
 from .snapshot_copy import SnapshotCopy
 from .source_marks import high_mark, low_mark
 from .table_copy import TableCopy
-from .table_list import NO_TABLE, check_gone, denied, key_columns_of, name_tables, read_plans
+from .table_list import (
+    NO_TABLE,
+    check_gone,
+    check_keys,
+    denied,
+    key_columns_of,
+    list_tables,
+    name_tables,
+    read_plans,
+)
 from .touches import Row
 from .transaction_touches import TableId
 from .window import Step, Window
@@ -61,6 +70,8 @@ _MOST_COLUMNS: Final = 1000
 # Tables whose plans are read together.
 _PLANS: Final = 100
 
+#: What a plan holds for: the copy of its table, and the number of the table's shape.
+_Shape = tuple[TableCopy, int]
 #: What a read view is opened for.
 _Work = Sequence[tuple[TableId, ReadPlan, Window]]
 
@@ -73,8 +84,7 @@ class Copier:
         self._copy = copy
         self._place = place
         self._source: Source | None = None
-        # Each plan with the table's number of shape when it was read.
-        self._plans: dict[TableId, tuple[ReadPlan, int]] = {}
+        self._plans: dict[TableId, tuple[ReadPlan, _Shape]] = {}
         self._rows: dict[TableId, int] = {}
         # Tables of which the log has told that they wait.
         self._told: set[TableId] = set()
@@ -430,30 +440,51 @@ class Copier:
             while (plan := self._known_plan(table)) is None:
                 if not await self._read_plans(session, table):
                     return None
-        if plan.key_names != self._copy.tables[table].key.names or not self._copy.follows(table):
-            # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again.
-            self._copy.add(table, key_columns_of(plan), self._place())
+        copied = self._copy.tables.get(table)
+        if copied is not None and (plan.key_names != copied.key.names or not self._copy.follows(table)):
+            # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again, or
+            # one that is new.
+            if not await self._is_copied(session, plan):
+                return None
+            if self._copy.tables.get(table) is copied:
+                self._copy.learn(table, key_columns_of(plan))
         return plan
 
+    async def _is_copied(self, session: Session, plan: ReadPlan) -> bool:
+        """Whether what has a name now is a table, and no view. Raises for one that cannot be copied exactly."""
+        assert self._source is not None
+        table = plan.table.schema, plan.table.name
+        found = await list_tables(session, lambda *name: name == table)
+        for one in found:
+            one.check()
+            knows_gtids = self._place().gtid_set is not None
+            await check_keys(session, self._source, [plan], self._options, knows_gtids=knows_gtids)
+        return bool(found)
+
     def _known_plan(self, table: TableId) -> ReadPlan | None:
-        plan, of_shape = self._plans.get(table, (None, 0))
-        return plan if of_shape == self._copy.tables[table].shape_number else None
+        plan, shape = self._plans.get(table, (None, None))
+        return plan if shape == self._shape(table) else None
+
+    def _shape(self, table: TableId) -> _Shape | None:
+        copied = self._copy.tables.get(table)
+        return None if copied is None else (copied, copied.shape_number)
 
     async def _read_plans(self, session: Session, table: TableId) -> bool:
         """Read the plan of a table, and those of some that come next. Returns whether the table exists."""
         assert self._source is not None
         self._forget_plans()
         following = [one for one in islice(self._copy.waiting, _PLANS) if self._known_plan(one) is None]
-        numbers = {one: self._copy.tables[one].shape_number for one in (table, *following)}
+        shapes = {one: shape for one in (table, *following) if (shape := self._shape(one)) is not None}
         try:
-            plans = await read_plans(session, self._source, numbers, self._options, self._suffix)
+            plans = await read_plans(session, self._source, shapes, self._options, self._suffix)
         except (SchemaMismatchError, ConfigurationError):
             # It may be about another one of these tables.
             plans = await read_plans(session, self._source, [table], self._options, self._suffix)
-        self._plans |= {one: (plans[one], number) for one, number in numbers.items() if one in plans}
+        self._plans |= {one: (plans[one], shape) for one, shape in shapes.items() if one in plans}
         return table in plans
 
     def _forget_plans(self) -> None:
         """Drop the plans of tables whose copy is complete: readers were compiled for them."""
-        for table in [table for table in self._plans if self._copy.tables[table].progress.is_whole]:
-            del self._plans[table]
+        for table, (_, (copied, _)) in list(self._plans.items()):
+            if copied.progress.is_whole or self._copy.tables.get(table) is not copied:
+                del self._plans[table]

@@ -31,7 +31,7 @@ from ..sql.dialect import Dialect
 from ..sql.statement_kind import kind_of, read_event
 from ..sql.xa import Xid
 from .marks import Place
-from .snapshot_copy import changed_tables, waits_for_transactions
+from .statement_effects import changed_tables, waits_for_transactions
 from .touches import NEWEST_KEYS, Key, Touched, add_transaction
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 

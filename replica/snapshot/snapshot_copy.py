@@ -7,12 +7,11 @@ deliver   the event of a chunk that is due at the stream's place, or of a table 
 state     what a checkpoint keeps
 """
 
-import re
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
+from protocol.constants import STATEMENT_FRAME
 from protocol.errors import StatementFormatError
 from protocol.rows.table import Table
 
@@ -29,29 +28,13 @@ from ..transactions.snapshot_events import (
 from .copy_state import CopyState
 from .hidden_tables import digests_from, stated_with
 from .marks import LOWEST, Place
+from .named_tables import NamedTables
+from .statement_effects import Coverage, changed_tables, moved_tables, takes_rows_away, waits_for_transactions
 from .table_copy import TableCopy, TableProgress
 from .tables_at_work import CopyTotals, TablesAtWork
 from .touches import DOUBTFUL
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 from .window import Window
-
-# Statements of these kinds wait until all transactions on their table have ended, and hold others back meanwhile.
-_EXCLUSIVE: Final = (
-    ddl.AlterTable,
-    ddl.TruncateTable,
-    ddl.RenameTables,
-    ddl.DropTables,
-    ddl.DropSchema,
-    ddl.CreateTable,
-)
-# Clauses of ALTER TABLE, by their first words, by which rows come or go.
-_TAKE_ROWS: Final = frozenset(f"{word} PARTITION" for word in ("DROP", "TRUNCATE", "EXCHANGE", "CONVERT")) | {
-    "CONVERT TABLE",
-    "DISCARD TABLESPACE",
-    "IMPORT TABLESPACE",
-}
-# What stands between two marks or spaces of a statement.
-_WORD: Final = re.compile(r"[\w$]+")
 
 
 class SnapshotCopy:
@@ -64,8 +47,7 @@ class SnapshotCopy:
         self._digests: dict[TableId, int] | None = None
         # Tables that statements have made or dropped: see ``Unnamed``.
         self._stated: frozenset[TableId] | None = frozenset()
-        # The tables by the longest word of their names.
-        self._by_word: dict[str, list[TableId]] | None = None
+        self._named: NamedTables | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
         #: That filter, by ``selection_text``.
@@ -78,8 +60,10 @@ class SnapshotCopy:
         )
         #: How statements of the log are read.
         self.dialect = Dialect()
-        #: Whether DDL begins the copy of its table anew, for a consumer that cannot apply it.
-        self.restarts_after_ddl = False
+        #: Which tables are copied, and what statements about them mean.
+        self.coverage = Coverage()
+        # Keys of tables by which their copies go on, from the next place between two transactions on.
+        self._learned: dict[TableId, KeyColumns] = {}
         # The event that was handed out, and the progress of its table once the consumer is done with it.
         self._handed: tuple[TableId, TableProgress] | None = None
 
@@ -149,7 +133,8 @@ class SnapshotCopy:
             mine = self._touches.prepared.get(xid)
             if mine is None:
                 for table, touched in touching.touched.items():
-                    self.tables[table].segments.resolve(touched)
+                    if table in self.tables:
+                        self.tables[table].segments.resolve(touched)
                 continue
             for table, keys in mine.touched.items():
                 known = touching.touched.get(table, {})
@@ -163,7 +148,9 @@ class SnapshotCopy:
         if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
             (table, progress), self._handed = self._handed, None
             self._set(table, progress)
-            if progress.is_whole or (progress.is_read and not self.tables[table].key.names):
+            if self._leaves(table, progress):
+                self._remove(table)
+            elif progress.is_whole or (progress.is_read and not self.tables[table].key.names):
                 # The rows of a table without a key reach the consumer from here on.
                 self._keys.pop(table, None)
 
@@ -174,6 +161,20 @@ class SnapshotCopy:
         identity = event.table.schema, event.table.name
         table = self.tables.get(identity) if self.follows(identity) else None
         return table is not None and not table.key.names and not table.progress.is_read
+
+    def next_statement(self, events: Sequence[Event]) -> int:
+        """The number of the first event with a statement that may begin copies anew; -1 without one.
+
+        The consumer hears that its rows are void before it gets changes of the others.
+        """
+        return next(
+            (
+                number
+                for number, event in enumerate(events)
+                if type(event) is QueryEvent and not event.sql.startswith(STATEMENT_FRAME)
+            ),
+            -1,
+        )
 
     def follows(self, table: TableId) -> bool:
         """Whether touches of the table are kept: from the beginning of its copy to its end, or to its only chunk."""
@@ -195,6 +196,11 @@ class SnapshotCopy:
         for table in self._at_work.reading():
             table.forget(window)
 
+    def learn(self, table: TableId, key: KeyColumns) -> None:
+        """A table is copied by this key, which is another one than before, or was not known."""
+        self.tables[table].void()
+        self._learned[table] = key
+
     def drop(self, table: TableId) -> None:
         """The table does not exist any more."""
         if table in self.tables:
@@ -203,15 +209,17 @@ class SnapshotCopy:
 
     def _add_touches(self, touching: Touching) -> None:
         for identity, touched in touching.touched.items():
-            table = self.tables[identity]
+            table = self.tables.get(identity)
+            if table is None:
+                continue
             if self._lacks(touching, identity, table.progress):
                 self._restart(identity)
             elif not table.progress.is_whole:
                 table.add_touches(touched, self._touches.file)
                 self._changed(identity)
         for identity, keys in touching.moved.items():
-            table = self.tables[identity]
-            if table.key.names and not table.progress.is_whole:
+            table = self.tables.get(identity)
+            if table is not None and table.key.names and not table.progress.is_whole:
                 touched = touching.touched[identity]
                 moved = table.progress.with_moved(keys, touched, is_reading=table.is_reading)
                 self._set(identity, moved)
@@ -229,11 +237,26 @@ class SnapshotCopy:
 
     def _put(self, identity: TableId, table: TableCopy) -> None:
         self.tables[identity] = table
-        self._key_names = self._digests = self._by_word = None
+        self._key_names = self._digests = self._named = None
         self._changed(identity)
 
     def _changed(self, identity: TableId) -> None:
         self._at_work.note(identity, self.tables[identity])
+
+    def _remove(self, identity: TableId) -> None:
+        table = self.tables.pop(identity)
+        table.dropped()
+        self._at_work.remove(identity)
+        self._key_names = self._digests = self._named = None
+        for known in (self._known, self._keys, self._learned):
+            known.pop(identity, None)
+
+    def _leaves(self, identity: TableId, progress: TableProgress) -> bool:
+        """Whether a table that does not exist any more is no part of the copy. It was not copied to its end.
+
+        Of a table that was ordered by name the copy is about whatever has this name.
+        """
+        return progress.is_whole and self.tables[identity].is_dropped and self.coverage.wants is not None
 
     def _restart(self, identity: TableId) -> None:
         self.tables[identity].restart()
@@ -265,23 +288,39 @@ class SnapshotCopy:
         self._keys[table] = self._known[table]
 
     def _note_statement(self, event: QueryEvent) -> None:
-        statement, named = self._about(event)
+        statement, named = self._about(event, self.tables)
         self._stated = stated_with(self._stated, statement, self.tables)
         for identity in named:
             self._apply(statement, identity)
+        progress = {identity: self.tables[identity].progress for identity in named}
+        for identity, moved in moved_tables(statement, progress, self.coverage).items():
+            self._move(identity, moved)
         if self.is_active and kind_of(event) == "dml":
             self._check_statement(event)
 
-    def _about(self, event: QueryEvent) -> tuple[object, Collection[TableId]]:
-        """What a statement does, and which of the tables it is about."""
-        if not self.tables or kind_of(event) == "frame":
+    def _move(self, identity: TableId, progress: TableProgress | None) -> None:
+        """A table has other rows, or none: see ``moved_tables``. Its key is not known."""
+        if progress is None:
+            self._remove(identity)
+        elif identity in self.tables and not progress.is_whole:
+            self._restart(identity)
+        else:
+            if identity in self.tables:
+                self._remove(identity)
+            self._put(identity, TableCopy(KeyColumns((), ()), LOWEST, progress))
+
+    def _about(
+        self, event: QueryEvent, tables: Mapping[TableId, object]
+    ) -> tuple[object, Collection[TableId]]:
+        """What a statement does, and which of these tables it is about."""
+        if not (tables or self.coverage.wants) or kind_of(event) == "frame":
             return None, ()
         statement = read_event(event, self.dialect)
         if isinstance(statement, ddl.DropSchema):
-            return statement, [identity for identity in self.tables if identity[0] == statement.schema]
+            return statement, [identity for identity in tables if identity[0] == statement.schema]
         if isinstance(statement, ddl.Unread) and statement.is_about_any:
-            return statement, [*self.tables]
-        return statement, self.tables.keys() & changed_tables(statement)
+            return statement, [*tables]
+        return statement, tables.keys() & changed_tables(statement)
 
     def _apply(self, statement: object, identity: TableId) -> None:
         table = self.tables[identity]
@@ -298,28 +337,18 @@ class SnapshotCopy:
         The log does not tell which rows it takes away, and the consumer may have them: from chunks, and where the
         stream began before the copy, from the log. They are no rows of the copy that is not complete yet.
         """
-        return self.restarts_after_ddl or (not progress.is_whole and takes_rows_away(statement))
+        return self.coverage.restarts or (not progress.is_whole and takes_rows_away(statement))
 
     def _check_statement(self, event: QueryEvent) -> None:
-        text, default = event.sql.casefold(), event.schema.casefold()
-        for schema, name in self._named_in(text):
-            is_in_schema = default == schema.casefold() or _has_word(text, schema)
-            if is_in_schema and _has_word(text, name) and not self.tables[schema, name].progress.is_whole:
+        if self._named is None:
+            self._named = NamedTables(self.tables)
+        for schema, name in self._named.named_in(event.sql, event.schema):
+            if not self.tables[schema, name].progress.is_whole:
                 raise StatementFormatError(
                     f"rows of {schema}.{name} were changed by a statement that is logged without its rows, at "
                     f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
                     "source, reconnect its sessions, FLUSH BINARY LOGS, and copy the tables again"
                 )
-
-    def _named_in(self, text: str) -> Iterator[TableId]:
-        """The tables that a statement may name, without a look at each of the others."""
-        if self._by_word is None:
-            self._by_word = {}
-            for table in self.tables:
-                word = max(_WORD.findall(table[1].casefold()), key=len, default="")
-                self._by_word.setdefault(word, []).append(table)
-        for word in {"", *_WORD.findall(text)}:
-            yield from self._by_word.get(word, ())
 
     # Reading and delivering
 
@@ -328,6 +357,8 @@ class SnapshotCopy:
         for identity, table in self._at_work.unfinished.items():
             if self.in_flight >= most:
                 return
+            if identity in self._learned:
+                continue
             progress = table.progress
             if self._handed is not None and self._handed[0] == identity:
                 # The consumer has rows, and is not done with them yet: what comes behind them is read meanwhile.
@@ -341,7 +372,11 @@ class SnapshotCopy:
         """The tables whose first rows are to be read, in the order in which they are copied."""
         handed = None if self._handed is None else self._handed[0]
         unfinished = self._at_work.unfinished.items()
-        return (identity for identity, table in unfinished if table.waits and identity != handed)
+        return (
+            identity
+            for identity, table in unfinished
+            if table.waits and identity != handed and identity not in self._learned
+        )
 
     def first_windows(self, place: Place, alone: Container[TableId]) -> Iterator[tuple[TableId, Window]]:
         """The windows of tables whose first rows are to be read, but for those ``alone``."""
@@ -360,12 +395,14 @@ class SnapshotCopy:
 
         The event counts as done when ``settle`` gets it.
         """
+        self._take_learned(place)
+        for identity, table in self._at_work.void():
+            # Before anything else: the consumer has rows that are void already. The new copy is read after this: rows
+            # that come meanwhile are visible in it.
+            self._handed = identity, table.begin_anew(place)
+            shown = table.table or Table(*identity, ())
+            return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
         for identity, table in self._at_work.look():
-            if table.progress.is_void:
-                # The new copy is read after this: rows that come meanwhile are visible in it.
-                self._handed = identity, table.begin_anew(place)
-                shown = table.table or Table(*identity, ())
-                return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
             delivery = table.deliver(place)
             if delivery is not None:
                 self._handed = identity, delivery.behind
@@ -380,6 +417,15 @@ class SnapshotCopy:
                     _header(), place.file, place.position, shown, progress.rows, table.is_dropped
                 )
         return None
+
+    def _take_learned(self, place: Place) -> None:
+        """Copy tables by their keys: here, as of a transaction that is open the changes so far would not be known."""
+        while self._learned:
+            identity, key = self._learned.popitem()
+            progress = self.tables[identity].progress
+            # A consumer that takes reads for upserts has nothing to delete, if it has just heard of the table.
+            is_new = bool(key.names) and identity not in self._known and not self.coverage.restarts
+            self.add(identity, key, place, progress if is_new else None)
 
     def _awaits(self, identity: TableId, table: TableCopy) -> bool:
         """Whether a prepared XA transaction has rows that only its end brings to the consumer, by another read."""
@@ -405,12 +451,15 @@ class SnapshotCopy:
             for statement in statements:
                 stated = stated_with(stated, statement, self.tables)
             if restarts:
+                dropped = {identity for identity, table in self.tables.items() if table.is_dropped}
                 tables = {
-                    identity: one if self.tables[identity].is_dropped else one.anew()
-                    for identity, one in tables.items()
+                    identity: one if identity in dropped else one.anew() for identity, one in tables.items()
                 }
             if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in ahead):
-                tables[self._handed[0]] = self._handed[1]
+                identity, progress = self._handed
+                tables[identity] = progress
+                if self._leaves(identity, progress):
+                    del tables[identity]
         prepared = {
             xid: {table: tuple(touched) for table, touched in touching.touched.items()}
             for xid, touching in touches.prepared.items()
@@ -418,54 +467,33 @@ class SnapshotCopy:
         shown = {identity: progress.from_place() for identity, progress in tables.items()}
         if self._digests is None:
             self._digests = digests_from(self.tables) if self.has_all else {}
-        return CopyState(shown, prepared, self.has_all, self.selection, stated, digests=self._digests)
+        is_same = not self.has_all or shown.keys() == self.tables.keys()
+        digests = self._digests if is_same else digests_from(shown)
+        return CopyState(shown, prepared, self.has_all, self.selection, stated, digests=digests)
 
     def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> object:
-        statement, named = self._about(event)
+        statement, named = self._about(event, tables)
         for identity in named:
             if self._begins_anew(statement, tables[identity]):
                 tables[identity] = tables[identity].anew()
+        progress = {identity: tables[identity] for identity in named}
+        for identity, moved in moved_tables(statement, progress, self.coverage).items():
+            if moved is None:
+                del tables[identity]
+            else:
+                tables[identity] = moved
         return statement
 
     def _end_ahead(self, tables: dict[TableId, TableProgress], touching: Touching) -> None:
-        for identity in touching.touched:
+        for identity in touching.touched.keys() & tables.keys() & self.tables.keys():
             if self._lacks(touching, identity, tables[identity]):
                 tables[identity] = tables[identity].anew()
-        for identity, keys in touching.moved.items():
+        for identity in touching.moved.keys() & tables.keys() & self.tables.keys():
+            keys = touching.moved[identity]
             if not tables[identity].is_whole and self.tables[identity].key.names:
                 touched = touching.touched[identity]
                 tables[identity] = tables[identity].with_moved(keys, touched, is_reading=False)
 
 
-def waits_for_transactions(statement: object) -> bool:
-    """Whether all transactions on the tables of a statement were visible when it ended."""
-    return isinstance(statement, _EXCLUSIVE) and not getattr(statement, "is_conditional", False)
-
-
-def takes_rows_away(statement: object) -> bool:
-    """Whether rows leave a table by the statement, or others come, without rows in the log."""
-    if isinstance(statement, ddl.AlterTable):
-        return any(
-            isinstance(clause, ddl.RenameTo)
-            or (isinstance(clause, ddl.ChangePartitions) and clause.words in _TAKE_ROWS)
-            for clause in statement.clauses
-        )
-    if isinstance(statement, ddl.CreateTable | ddl.CreateSequence):
-        return statement.is_replaced
-    return isinstance(statement, ddl.TruncateTable | ddl.DropTables | ddl.RenameTables | ddl.DropSchema)
-
-
-def changed_tables(statement: ddl.DdlStatement | None) -> set[TableId]:
-    """The tables whose columns or rows a statement changes, new names of renamed ones included."""
-    if isinstance(statement, ddl.TruncateTable):
-        return {statement.table}
-    return set() if statement is None else set(ddl.tables_of(statement))
-
-
 def _header() -> EventHeader:
     return EventHeader(int(time.time()), 0, 0, 0, 0, 0)
-
-
-def _has_word(text: str, name: str) -> bool:
-    """Whether a statement names something so; a word in a literal counts, too."""
-    return re.search(rf"(?<![\w$]){re.escape(name.casefold())}(?![\w$])", text) is not None

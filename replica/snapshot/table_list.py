@@ -15,7 +15,7 @@ from ..config.table_filter import TableFilter
 from ..schemas.shape import Shape
 from ..schemas.table_shapes import read_shapes
 from ..source.hidden_from_user import DENIED
-from ..source.server_facts import Source
+from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
 from ..source.statement_answers import read_value
 from ..sql.quoting import first_names, identifier
@@ -24,10 +24,11 @@ from .read_plan import ReadPlan
 from .row_keys import key_of
 from .transaction_touches import KeyColumns, TableId
 
+#: The schemas of the server itself.
+SYSTEM_SCHEMAS: Final = ("information_schema", "performance_schema", "mysql", "sys")
 _TABLES: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_TYPE IN "
-    "('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN ('information_schema', 'performance_schema', "
-    "'mysql', 'sys')"
+    f"('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN {SYSTEM_SCHEMAS}"
 )
 #: The engine whose read views a chunk needs.
 _ENGINES: Final = frozenset({"innodb", "rocksdb"})
@@ -156,6 +157,27 @@ async def read_plans(
         )
         for name, shape in shapes.items()
     }
+
+
+async def check_keys(
+    session: Session, source: Source, plans: Iterable[ReadPlan], options: Options, *, knows_gtids: bool
+) -> None:
+    """Raise ``ConfigurationError`` for tables without a key that cannot be read at one exact place of the log.
+
+    ``knows_gtids``: the stream knows the GTID set of its place.
+    """
+    keyless = [str(plan.table) for plan in plans if not plan.key_names]
+    if not keyless or options.snapshot_locking == "rows":
+        return
+    where = "without GTIDs, on MySQL 5.6 and on MariaDB"
+    if await has_exact_gtids(session, source):
+        if knows_gtids:
+            return
+        where = "in a stream that was started at a file and a position"
+    raise ConfigurationError(
+        f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "
+        "primary key, or leave the table out with exclude_tables="
+    )
 
 
 async def read_plan(

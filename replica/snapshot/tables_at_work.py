@@ -66,6 +66,16 @@ class TablesAtWork:
             self.totals += now - before
             self._counted[identity] = now
 
+    def remove(self, identity: TableId) -> None:
+        """A table is no part of the copy any more. What was delivered of it still counts."""
+        self._stirred.pop(identity, None)
+        self.unfinished.pop(identity, None)
+        self.totals -= CopyTotals(self._counted.pop(identity, _NONE).complete)
+
+    def void(self) -> Iterator[tuple[TableId, TableCopy]]:
+        """The tables whose copies begin anew, which the consumer has not heard."""
+        return ((identity, table) for identity, table in self._stirred.items() if table.progress.is_void)
+
     def look(self) -> Iterator[tuple[TableId, TableCopy]]:
         """The tables that may have something to deliver. One that has nothing, and nothing in flight, is left out
         from then on, until it is noted again."""

@@ -198,6 +198,8 @@ class Delivery:
         if chunk := self._chunk():
             return chunk
         while True:
+            if self._bounds.is_over:
+                return Ask.END
             if self._decoded is not None:
                 is_inner = self._decoded.inner > 0
                 events = self._hand_out(self._decoded)
@@ -206,8 +208,6 @@ class Delivery:
                 self._account.finish_batch()
                 if is_inner:
                     return Ask.TURN
-            elif self._bounds.is_over:
-                return Ask.END
             elif self._error is not None:
                 raise self._error
             elif self._nameless is not None:
@@ -340,26 +340,35 @@ class Delivery:
         self._admit(batch)
 
     def _admit(self, batch: Batch) -> None:
-        """Take decoded events, without those that the user already has and those after the stop."""
+        """Take decoded events, without those that the user already has."""
         if self._replay is not None:
             batch = self._pass_over(self._replay, batch)
         if batch.events:
             self._has_news = True
-            batch = self._bounds.up_to_stop(self._names.with_changes(batch))
+            batch = self._names.with_changes(batch)
         self._decoded = batch
 
     def _hand_out(self, batch: Batch) -> Iterator[Event]:
         """The events of the batch for the user, or of its part up to where something has to be done."""
         self._decoded = None
-        number, copy = 0, self._account.copy
+        # What is behind the stop stays: the last statement before it may begin a copy, which needs more of the log.
+        part = self._bounds.up_to_stop(batch.before(self._end_of_part(batch)))
+        number = len(part.events)
+        if number < len(batch.events):
+            self._decoded = batch.behind(number)
+        return self._account.hand_out(part)
+
+    def _end_of_part(self, batch: Batch) -> int:
+        """The number of events after which something may have to be done."""
+        copy, number = self._account.copy, 0
+        if copy is not None and (statement := copy.next_statement(batch.events)) >= 0:
+            batch = batch.before(batch.end_of(statement))
         if self._is_divided:
             number = self._first_boundary(batch)
         elif self._account.ordered or (copy is not None and copy.in_flight):
             # The last place in the batch at which a chunk could come, or a copy could begin.
             number = self._account.progress_behind().follow_all(batch.events, batch.end)
-        if 0 < number < len(batch.events):
-            batch, self._decoded = batch.before(number), batch.behind(number)
-        return self._account.hand_out(batch)
+        return number or len(batch.events)
 
     def _pass_over(self, replay: Replay, batch: Batch) -> Batch:
         """The batch without the events that the user already has."""

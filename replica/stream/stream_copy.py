@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition, Checkpoint
@@ -25,7 +26,7 @@ from ..snapshot.marks import LOWEST, Place
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
 from ..source.second_connection import beside_the_dump
-from ..source.server_facts import Source, has_exact_gtids
+from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql.dialect import Dialect
 from ..sql.quoting import first_names
@@ -132,6 +133,8 @@ class StreamCopy:
         copy = self._begin_copy(source)
         copy.has_all = state is None or state.has_all
         copy.selection = selection if state is None else state.selection
+        if copy.has_all:
+            copy.coverage.wants = self._covers(copy.selection)
         plans = await self._read_plans(session, source, unfinished)
         for table in [table for table in unfinished if table not in plans]:
             await check_gone(session, table, self._options)
@@ -171,6 +174,14 @@ class StreamCopy:
                 extra=facts,
             )
         return new
+
+    def _covers(self, selection: str) -> WantsTable:
+        """The filter of all tables that a copy is about, also of those that come later."""
+        from ..snapshot.copied_selection import selected_by
+        from ..snapshot.table_list import SYSTEM_SCHEMAS
+
+        filters = [one for one in (self._wants, selected_by(selection)) if one is not None]
+        return lambda schema, name: schema not in SYSTEM_SCHEMAS and all(one(schema, name) for one in filters)
 
     def order(self, table: str, *, has_ended: bool) -> None:
         """Copy one more table, or one table again, from the next place of the stream on."""
@@ -299,7 +310,7 @@ class StreamCopy:
         self._copy.dialect = Dialect(
             source.is_mariadb, source.version, 0, source.folds_names, source.explicit_timestamps
         )
-        self._copy.restarts_after_ddl = self._options.snapshot_restarts_after_ddl
+        self._copy.coverage.restarts = self._options.snapshot_restarts_after_ddl
         self._copier = Copier(self._options, self._copy, self._place)
         self._source = source
         self._began_at = monotonic()
@@ -320,23 +331,13 @@ class StreamCopy:
         self, session: Session, source: Source, tables: Sequence[tuple[str, str]]
     ) -> "dict[tuple[str, str], ReadPlan]":
         """How to read each table. Raises for one without a key that cannot be read at one exact place of the log."""
-        from ..snapshot.table_list import read_plans
+        from ..snapshot.table_list import check_keys, read_plans
 
-        has_locks = self._options.snapshot_locking == "rows"
-        suffix = " LOCK IN SHARE MODE" if has_locks else ""
+        suffix = " LOCK IN SHARE MODE" if self._options.snapshot_locking == "rows" else ""
         plans = await read_plans(session, source, tables, self._options, suffix)
-        keyless = [str(plan.table) for plan in plans.values() if not plan.key_names]
-        if not keyless or has_locks:
-            return plans
-        where = "without GTIDs, on MySQL 5.6 and on MariaDB"
-        if await has_exact_gtids(session, source):
-            if self._place().gtid_set is not None:
-                return plans
-            where = "in a stream that was started at a file and a position"
-        raise ConfigurationError(
-            f"{first_names(keyless)}: there is no key to copy by: {where} set snapshot_locking='rows', add a "
-            "primary key, or leave the table out with exclude_tables="
-        )
+        knows_gtids = self._place().gtid_set is not None
+        await check_keys(session, source, plans.values(), self._options, knows_gtids=knows_gtids)
+        return plans
 
 
 def _begin(start: object, point: StartPoint, source: Source) -> BinlogPosition | GtidSet | None:

@@ -48,8 +48,12 @@ class SnapshotRestartedEvent(Event):
     The reasons: ``stream.snapshot()`` for a table that was copied before, or has no key; the commit of an XA
     transaction that was prepared before the copy began, and whose rows are not known; more rows with new keys than
     are read one by one; another key by DDL; TRUNCATE, DROP, RENAME and statements about partitions before the copy
-    is complete, as no event of the log takes such rows away one by one. This is no event of the log, like
-    ``SnapshotRowsEvent``.
+    is complete, as no event of the log takes such rows away one by one; later RENAME of a table to this name whose
+    rows did not come, as ``tables`` does not select its old name, EXCHANGE and CONVERT PARTITION, and IMPORT
+    TABLESPACE. ``table`` may be new then. Rows that came under a selected name are not copied again by RENAME: its
+    statement, in ``tx.ddl``, gives them the other name. So a daily swap, or an online schema change (gh-ost,
+    pt-online-schema-change), costs no copy if ``tables`` selects the table that is swapped in, too: from before its
+    CREATE TABLE on. This is no event of the log, like ``SnapshotRowsEvent``.
     """
 
     table: Table

@@ -16,7 +16,7 @@ from protocol.rows.table import Table
 from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.schemas import table_shapes
-from replica.snapshot import copier, snapshot_copy
+from replica.snapshot import copier, named_tables
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import TableProgress
@@ -140,14 +140,14 @@ def test_a_statement_without_its_rows_is_compared_with_the_tables_that_it_may_na
 ) -> None:
     """Each of them compiled two patterns, and searched all of the text."""
     searched = 0
-    has_word = snapshot_copy._has_word
+    has_word = named_tables._has_word
 
     def counted(text: str, word: str) -> bool:
         nonlocal searched
         searched += 1
         return has_word(text, word)
 
-    monkeypatch.setattr(snapshot_copy, "_has_word", counted)
+    monkeypatch.setattr(named_tables, "_has_word", counted)
     copy = SnapshotCopy()
     for number in range(1_000):
         copy.add(("shop", name.format(number)), KEY, PLACE)

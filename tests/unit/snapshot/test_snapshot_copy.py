@@ -139,7 +139,7 @@ def test_windows_in_flight_do_not_outlive_a_copy_that_begins_anew() -> None:
 def test_ddl_begins_a_copy_anew_if_the_consumer_cannot_apply_it(sql: str) -> None:
     for restarts in (False, True):
         copy = SnapshotCopy()
-        copy.restarts_after_ddl = restarts
+        copy.coverage.restarts = restarts
         copy.add(("shop", "t"), KeyColumns(("id",), (0,)), Place("binlog.000001", 4))
         copy.tables["shop", "t"].progress = TableProgress(rows=7, is_read=True, is_whole=True)
         copy.settle([QueryEvent(*AT, 1, 0, 0, "shop", sql, b"")])
@@ -150,16 +150,18 @@ TAKE_ROWS = (
     "TRUNCATE shop.t",
     "DROP TABLE IF EXISTS shop.t",
     "DROP DATABASE shop",
-    "RENAME TABLE shop.t TO shop.old, shop.other TO shop.t",
-    "ALTER TABLE shop.other RENAME TO shop.t",
     "CREATE OR REPLACE TABLE shop.t (id INT PRIMARY KEY)",
     "CREATE OR REPLACE SEQUENCE shop.t",
     "ALTER TABLE shop.t DROP PARTITION p1",
+)
+BRING_ROWS = (
+    "RENAME TABLE shop.t TO shop.old, shop.other TO shop.t",
+    "ALTER TABLE shop.other RENAME TO shop.t",
     "ALTER TABLE shop.parts EXCHANGE PARTITION p1 WITH TABLE shop.t",
 )
 
 
-@pytest.mark.parametrize("sql", TAKE_ROWS)
+@pytest.mark.parametrize("sql", TAKE_ROWS + BRING_ROWS)
 @pytest.mark.parametrize("progress", [TableProgress(), TableProgress((b"5",), (b"9",), rows=7)])
 def test_rows_that_a_statement_takes_away_are_void_until_the_copy_is_complete(
     sql: str, progress: TableProgress
