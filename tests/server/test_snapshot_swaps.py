@@ -23,7 +23,7 @@ from replica.export.exporter import Exporter
 from replica.sql import ddl_statements as ddl
 from replica.sql.dialect import Dialect
 from replica.sql.statement_kind import read_event
-from tests.server.support.streams import SECONDS, stream_of
+from tests.server.support.streams import SECONDS, end_of_log, stream_of
 from tests.support.exported_files import exported_rows
 from tests.support.servers import Server
 
@@ -316,4 +316,26 @@ async def test_an_export_has_the_tables_that_came_in(
             consumer.rows[name] = {row["id"]: row["v"] for row in rows}
     start = Checkpoint.from_dict(place)
     await follow(consumer, stream_of(server, tables=tables, start=start, stop="now"))
+    assert consumer.wrong(server, schema, tables) == []
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+async def test_changes_that_come_together_with_a_swap(server: Server, schema: str) -> None:
+    """The consumer hears of void rows before it gets them, and what is behind a stop is not lost to the copy."""
+    tables = [f"{schema}.t"]
+    for sql in (*_OLD, *_NEW):
+        server.query(sql.format(schema))
+    server.query("FLUSH BINARY LOGS")
+    consumer = Consumer(is_mariadb=server.family == "mariadb")
+    await follow(consumer, stream_of(server, tables=tables, start="snapshot", stop="now"))
+    server.query(_SWAP.format(schema))
+    stop = end_of_log(server)
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(40):
+            cursor.execute(f"UPDATE {schema}.t SET v = v + 1 WHERE id IN (2, {number})")
+            cursor.execute(f"INSERT INTO {schema}.t VALUES ({number + 100}, 0)")
+    for until in (stop, "now"):
+        await follow(consumer, stream_of(server, tables=tables, start=consumer.checkpoint, stop=until))
+        assert consumer.violations == []
+    assert consumer.voided == ["t"]
     assert consumer.wrong(server, schema, tables) == []
