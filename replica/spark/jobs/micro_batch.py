@@ -282,9 +282,9 @@ class Batch:
                 name = _table_of(action)
                 if name is None:
                     raise refused from error
-                self.trouble(name, refused)
-                if isinstance(action, ddl.RenameTable):
-                    self.trouble(action.new_table, refused)
+                names = (name, action.new_table) if isinstance(action, ddl.RenameTable) else (name,)
+                for one in filter(self._target.wants, names):
+                    self.trouble(one, refused)
 
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
