@@ -15,6 +15,7 @@ from protocol.errors import (
     ProtocolError,
     ReplicaError,
     ServerError,
+    TransactionsUnavailableError,
 )
 from protocol.records import record
 
@@ -31,6 +32,9 @@ _PASSING_CODES: Final = frozenset(
 _ACCOUNT_CODES: Final = frozenset({1203, 1226})
 # Errors that damage by the network causes. A damaged first event looks like a position inside of an event.
 _DAMAGE: Final = (DecodeError, ProtocolError, PositionInsideEventError)
+# MariaDB ends a dump with this error when a domain begins in its log of which the replica has more. Whether it lags
+# behind as a replica is asked at the next connection.
+_BEGUN_DOMAIN: Final = "which is not in the master's binlog"
 # The network may damage the same event twice, above all the first events of each connection. The same damage three
 # times, or damage many times, means that the log itself is damaged.
 _DAMAGED_AT_ONE_PLACE: Final = 2
@@ -42,7 +46,8 @@ class Failure:
     """The ``error`` that ended a connection, or prevented a new connection.
 
     ``attempt`` counts failures from 0 on since the last new event. ``is_repeated``: earlier connections have already
-    found the same damage at the same place twice, or damage at many places, so the network is not the cause.
+    found the same damage at the same place twice, or damage at many places, so the network is not the cause; or the
+    source has refused to send transactions before.
     """
 
     error: ReplicaError
@@ -80,6 +85,8 @@ class ReconnectPolicy:
         error = failure.error
         if isinstance(error, _DAMAGE):
             return not failure.is_repeated
+        if isinstance(error, TransactionsUnavailableError):
+            return _BEGUN_DOMAIN in error.message and not failure.is_repeated
         if type(error) is ServerError:
             return error.code in _PASSING_CODES
         return isinstance(error, ConnectionLostError)
@@ -107,11 +114,13 @@ class FailureCount:
 
     def __init__(self) -> None:
         self._attempt = 0
+        self._is_refused = False
         self._damage: list[tuple[object, ...]] = []
 
     def forget(self) -> None:
         """Forget all failures: a new event has come."""
         self._attempt = 0
+        self._is_refused = False
         self._damage.clear()
 
     def add(self, error: ReplicaError) -> Failure:
@@ -123,6 +132,8 @@ class FailureCount:
             earlier = self._damage.count(place)
             is_repeated = earlier >= _DAMAGED_AT_ONE_PLACE or len(self._damage) >= _DAMAGED_IN_A_ROW
             self._damage.append(place)
+        elif isinstance(error, TransactionsUnavailableError):
+            is_repeated, self._is_refused = self._is_refused, True
         failure = Failure(error, self._attempt, is_repeated)
         self._attempt += 1
         return failure

@@ -33,6 +33,7 @@ from .resolve_start import (
 from .resolve_stop import resolve_stop
 from .same_log import check_same_log
 from .semi_sync import offer, overdue_place
+from .server_facts import Source
 from .session import TRIES
 
 # server_uuid and server_id.
@@ -87,7 +88,7 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
     try:
         scan = greeted.scan()
         point = await resolve_start(start, session, source, scan)
-        if has_others or options.stop is not None:
+        if has_others or options.stop is not None or _is_elsewhere(start, source):
             await check_held(point, session, source)
         stop = None
         if options.stop is not None:
@@ -104,6 +105,12 @@ async def _open_first(options: Options, start: Start, has_others: bool) -> First
     except BaseException:
         session.abort()
         raise
+
+
+def _is_elsewhere(start: Start, source: Source) -> bool:
+    if not isinstance(start, Checkpoint):
+        return False
+    return not is_same_server((start.server_uuid, start.server_id), source)
 
 
 async def _greet_first(options: Options, start: Start) -> Greeted:
@@ -143,16 +150,14 @@ async def open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | N
     ``TransactionsUnavailableError`` if that server lacks transactions that were read. Raises ``CannotResumeError`` if
     the open transaction cannot be compared.
     """
-    has_others = len(options.hosts) > 1
-    return await first_host(options, lambda one: _open_again(one, broken, has_others))
+    return await first_host(options, lambda one: _open_again(one, broken))
 
 
-async def _open_again(options: Options, broken: Broken, has_others: bool) -> tuple[Dump, Replay | None]:
+async def _open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | None]:
     greeted = await _greet(options, broken.identity, by_gtids=broken.progress.resume_set is not None)
     try:
         start = await _resume_point(greeted, broken)
-        if has_others:
-            await check_held(start, greeted.session, greeted.source)
+        await check_held(start, greeted.session, greeted.source)
         replay = _replay(greeted, broken)
         dump = Dump(greeted, start, is_known=broken.end is not None)
         if options.semi_sync:

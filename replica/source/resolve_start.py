@@ -26,6 +26,7 @@ from ..config.options import Options
 from ..config.selection import Start
 from ..sql.quoting import first_names, hex_literal
 from .gtid_gaps import check_all_have_gtids
+from .lagging_replica import check_lag
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
@@ -169,6 +170,7 @@ async def _check_gtids(gtid_set: GtidSet, session: Session, source: Source) -> N
         unknown -= await owned_gtids(session)
         unknown -= await _executed(session, source)
     if unknown:
+        await check_lag(unknown, session, source)
         raise TransactionsUnavailableError(
             CANNOT_READ_BINLOG,
             "HY000",
@@ -190,6 +192,7 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
 
     MariaDB itself reports this only in the dump, too late to choose another host. The rule is MariaDB's
     (``sql_repl.cc``: check_slave_start_position): a domain that the source has never had does not count as missing.
+    See ``check_lag``, too.
     """
     if not (point.by_gtid and isinstance(point.gtid_set, MariadbGtidSet)):
         return
@@ -207,11 +210,13 @@ async def check_held(point: StartPoint, session: Session, source: Source) -> Non
         )
     )
     if lacking:
+        await check_lag(lacking, session, source, held)
         raise TransactionsUnavailableError(
             CANNOT_READ_BINLOG,
             "HY000",
-            f"the source does not have these transactions of the start set (yet): {lacking}",
-            "the source lags behind, or was restored to an earlier state",
+            f"the source does not have these transactions of the start set: {lacking}",
+            "no replication runs on it that would bring them, or it has later ones of the domain: it is another "
+            f"server, or was restored to an earlier state; {_COPY_AGAIN}",
         )
 
 

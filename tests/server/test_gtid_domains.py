@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from replica import BinlogStream
+from replica import BinlogStream, MariadbGtidSet
+from tests.faults import topology
 from tests.faults.proxy import FaultProxy
+from tests.faults.waiting import until
 from tests.server.support.faulty_streams import stream_through
-from tests.server.support.streams import SECONDS, end_of_log, take_rows
+from tests.server.support.streams import SECONDS, end_of_log, executed, take_rows
 from tests.support.servers import Server
 
 # Server ids of the sources of domain 0 and domain 1.
@@ -35,6 +37,10 @@ def write(server: Server, domain: int, server_id: int, *numbers: int) -> None:
         for number in numbers:
             cursor.execute(f"SET gtid_domain_id = {domain}, server_id = {server_id}, gtid_seq_no = {number}")
             cursor.execute(f"INSERT INTO d.t VALUES ({domain * 100 + number})")
+
+
+def told(stream: BinlogStream) -> str:
+    return str(stream.status.last_error)
 
 
 async def ids(stream: BinlogStream, count: int) -> list[int]:
@@ -82,3 +88,36 @@ async def test_a_domain_that_the_log_begins_to_have(pair: tuple[Server, Server])
         write(restored, 1, 9, 4)
         proxy.serve()
         assert await ids(stream, 1) == [104]
+
+
+@pytest.mark.parametrize("has_domain", [False, True], ids=["without the domain", "behind in the domain"])
+async def test_a_replica_that_lags_behind_in_one_domain(
+    has_domain: bool, pair: tuple[Server, Server]
+) -> None:
+    """The stream ended there, and told to copy the data again."""
+    source, lagging = pair
+    write(source, 0, _MAIN, 1)
+    write(source, 1, _OTHER, 1, 2, 3)
+    write(lagging, 0, _MAIN, 1)
+    if has_domain:
+        write(lagging, 1, _OTHER, 1)
+    # Its replication runs, and applies nothing.
+    lagging.query(f"SET GLOBAL gtid_slave_pos = '{executed(lagging)}'")
+    lagging.query("CHANGE MASTER TO MASTER_DELAY = 3600")
+    topology.switch(lagging, source)
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=MariadbGtidSet(), tables="d.*") as stream,
+    ):
+        assert sorted(await ids(stream, 4)) == [1, 101, 102, 103]
+        proxy.retarget(lagging.port)
+        proxy.cut_now()
+        taking = asyncio.create_task(ids(stream, 1))
+        if not has_domain:
+            await until(lambda: stream.status.reconnects == 1 and stream.status.state == "streaming")
+            write(lagging, 1, _OTHER, 1)
+        await until(lambda: "does not have these transactions of the start set yet: 1-6-3" in told(stream))
+        assert not taking.done()
+        write(lagging, 1, _OTHER, 2, 3, 4)
+        assert await taking == [104]
