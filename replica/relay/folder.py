@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 from typing import Final, Self
 from zlib import crc32
@@ -202,18 +202,12 @@ class RelayFolder:
         data = memoryview(b"".join(self._pending))
         self._pending.clear()
         self._is_unsynced = True
-        while data:
-            written = self._write_at(self._size, data, self.file)
-            self._size += written
-            data = data[written:]
+        with _errors_of(self._path_of(self.file)):
+            while data:
+                written = os.pwrite(self._handle, data, self._size)
+                self._size += written
+                data = data[written:]
         return True
-
-    def _write_at(self, position: int, data: bytes | memoryview, file: str) -> int:
-        try:
-            return os.pwrite(self._handle, data, position)
-        except OSError as error:
-            # The error of a file descriptor does not name the file.
-            raise OSError(error.errno, error.strerror, self._path_of(file)) from error
 
     @property
     def is_unsynced(self) -> bool:
@@ -224,7 +218,8 @@ class RelayFolder:
         """Flush written events to the disk (fsync)."""
         if self._is_unsynced:
             self._is_unsynced = False
-            os.fsync(self._handle)
+            with _errors_of(self._path_of(self.file)):
+                os.fsync(self._handle)
 
     def step_back(self) -> None:
         """Before a new dump: set ``position`` to the start of the last event, which the source sends again."""
@@ -329,8 +324,9 @@ class RelayFolder:
             os.close(self._handle)
             self._handle = -1
         self._handle = self._create(file)
-        self._write_at(0, BINLOG_MAGIC, file)
-        os.fsync(self._handle)
+        with _errors_of(self._path_of(file)):
+            os.pwrite(self._handle, BINLOG_MAGIC, 0)
+            os.fsync(self._handle)
         self.file = file
         self.position = self._size = self._last_event = FIRST_POSITION
         self._has_checksums = False
@@ -340,7 +336,8 @@ class RelayFolder:
         lines = "".join(f"./{name}\n" for name in kept)
         # The index keeps its name if the source's log_bin is renamed: it is still one log.
         self._index = self._index or f"{file.rpartition('.')[0]}.index"
-        replace_file(os.path.join(self.path, self._index), utf8_bytes(lines))
+        with _errors_of(os.path.join(self.path, self._index)):
+            replace_file(os.path.join(self.path, self._index), utf8_bytes(lines))
 
     def _create(self, file: str) -> int:
         """Create a file, or open one that a crash of this relay left with nothing but the magic bytes in it."""
@@ -359,6 +356,15 @@ class RelayFolder:
 
     def _path_of(self, file: str) -> str:
         return os.path.join(self.path, file)
+
+
+@contextlib.contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """The error of a file descriptor does not name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _is_log(path: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import socket
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -467,6 +468,28 @@ async def test_a_disk_that_is_full_from_the_start(
                 await copy(server, copied)
         await copy(server, copied)
     assert files_of(copied) == files_of(source)
+
+
+@pytest.mark.parametrize(
+    ("call", "nth", "name"), [("pwrite", 1, "000001"), ("fsync", 1, "000001"), ("fsync", 2, "index")]
+)
+def test_a_disk_that_is_full_where_a_file_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, nth: int, name: str
+) -> None:
+    """It was "No space left on device" alone."""
+    real, calls = getattr(os, call), 0
+
+    def full(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+    with RelayFolder(tmp_path) as opened:
+        monkeypatch.setattr(os, call, full)
+        with pytest.raises(OSError, match=rf"No space left .*bin\.{name}"):
+            opened.enter("bin.000001", 4)
 
 
 async def test_what_has_come_is_kept_when_it_is_cancelled(source: Path, copied: Path) -> None:

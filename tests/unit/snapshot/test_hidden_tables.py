@@ -13,6 +13,7 @@ from protocol.position import BinlogPosition
 from replica.schemas.catalog import Statement
 from replica.schemas.past_history import LoggedStatement
 from replica.snapshot import hidden_tables
+from replica.snapshot.copy_state import Unnamed
 from replica.snapshot.hidden_tables import _digest, _is_sum_of, check_unnamed, digests_from
 from replica.sql.ddl_reader import read_statement
 
@@ -68,7 +69,7 @@ async def test_each_statement_is_read_once(sql: str, is_told: bool, monkeypatch:
     monkeypatch.setattr(hidden_tables, "TableReader", Reader)
     monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
     first, nobody = ("shop", "a"), SimpleNamespace()
-    unnamed = first, _digest(first) ^ _digest(("shop", "b"))
+    unnamed = Unnamed(first, _digest(first) ^ _digest(("shop", "b")))
     if is_told:
         await check_unnamed(unnamed, [first], place, nobody, nobody)  # type: ignore[arg-type]
     else:
