@@ -89,7 +89,7 @@ def stated_with(
         return stated.union(table for table in copied if table[0] == statement.schema)
     if isinstance(statement, ddl.DropTables):
         # A table that was made and dropped since is as one that never was.
-        return stated.difference(statement.tables) | (set(statement.tables) & set(copied))
+        return stated.difference(statement.tables).union(one for one in statement.tables if one in copied)
     if isinstance(statement, ddl.CreateTable | ddl.RenameTables | ddl.AlterTable | ddl.Unread):
         named = ddl.tables_of(statement)
         return stated.union(named) if len(named) > 1 or not isinstance(statement, ddl.AlterTable) else stated

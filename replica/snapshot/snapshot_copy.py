@@ -31,6 +31,7 @@ from .marks import LOWEST, Place
 from .named_tables import NamedTables
 from .statement_effects import Coverage, changed_tables, moved_tables, takes_rows_away, waits_for_transactions
 from .table_copy import TableCopy, TableProgress
+from .tables_ahead import ShownTables, TablesAhead
 from .tables_at_work import CopyTotals, TablesAtWork
 from .touches import DOUBTFUL
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
@@ -43,6 +44,8 @@ class SnapshotCopy:
     def __init__(self) -> None:
         self.tables: dict[TableId, TableCopy] = {}
         self._at_work = TablesAtWork()
+        # How often a table was changed, and what a checkpoint shows of each.
+        self._changes, self._shown = 0, ShownTables()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
         self._digests: dict[TableId, int] | None = None
         # Tables that statements have made or dropped: see ``Unnamed``.
@@ -241,11 +244,13 @@ class SnapshotCopy:
         self._changed(identity)
 
     def _changed(self, identity: TableId) -> None:
+        self._changes += 1
         self._at_work.note(identity, self.tables[identity])
 
     def _remove(self, identity: TableId) -> None:
         table = self.tables.pop(identity)
         table.dropped()
+        self._changes += 1
         self._at_work.remove(identity)
         self._key_names = self._digests = self._named = None
         for known in (self._known, self._keys, self._learned):
@@ -437,24 +442,19 @@ class SnapshotCopy:
 
     def state(self, ahead: Sequence[Event] = ()) -> CopyState:
         """What a checkpoint keeps, as if the events ``ahead`` were done."""
-        tables = {identity: table.progress for identity, table in self.tables.items()}
-        touches, stated = self._touches, self._stated
+        tables, touches = TablesAhead(self.tables, self._stated), self._touches
         if ahead:
             restarts: list[Xid] = []
-            statements: list[object] = []
             touches = self._touches.copy(
                 lambda touching: self._end_ahead(tables, touching),
                 restarts.append,
-                lambda event: statements.append(self._note_ahead(tables, event)),
+                lambda event: self._note_ahead(tables, event),
             )
             touches.follow(ahead)
-            for statement in statements:
-                stated = stated_with(stated, statement, self.tables)
             if restarts:
-                dropped = {identity for identity, table in self.tables.items() if table.is_dropped}
-                tables = {
-                    identity: one if identity in dropped else one.anew() for identity, one in tables.items()
-                }
+                for identity in list(tables):
+                    if identity not in self.tables or not self.tables[identity].is_dropped:
+                        tables[identity] = tables[identity].anew()
             if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in ahead):
                 identity, progress = self._handed
                 tables[identity] = progress
@@ -464,15 +464,17 @@ class SnapshotCopy:
             xid: {table: tuple(touched) for table, touched in touching.touched.items()}
             for xid, touching in touches.prepared.items()
         }
-        shown = {identity: progress.from_place() for identity, progress in tables.items()}
+        now = self._shown.now(self.tables, self._changes, is_active=self.is_active)
+        shown = tables.shown(now)
         if self._digests is None:
             self._digests = digests_from(self.tables) if self.has_all else {}
-        is_same = not self.has_all or shown.keys() == self.tables.keys()
-        digests = self._digests if is_same else digests_from(shown)
-        return CopyState(shown, prepared, self.has_all, self.selection, stated, digests=digests)
+        is_known = not self.has_all or tables.has_same_tables
+        digests = self._digests if is_known else digests_from(shown)
+        return CopyState(shown, prepared, self.has_all, self.selection, tables.stated, digests=digests)
 
-    def _note_ahead(self, tables: dict[TableId, TableProgress], event: QueryEvent) -> object:
+    def _note_ahead(self, tables: TablesAhead, event: QueryEvent) -> None:
         statement, named = self._about(event, tables)
+        tables.stated = stated_with(tables.stated, statement, tables)
         for identity in named:
             if self._begins_anew(statement, tables[identity]):
                 tables[identity] = tables[identity].anew()
@@ -482,13 +484,12 @@ class SnapshotCopy:
                 del tables[identity]
             else:
                 tables[identity] = moved
-        return statement
 
-    def _end_ahead(self, tables: dict[TableId, TableProgress], touching: Touching) -> None:
-        for identity in touching.touched.keys() & tables.keys() & self.tables.keys():
+    def _end_ahead(self, tables: TablesAhead, touching: Touching) -> None:
+        for identity in (one for one in touching.touched if one in tables and one in self.tables):
             if self._lacks(touching, identity, tables[identity]):
                 tables[identity] = tables[identity].anew()
-        for identity in touching.moved.keys() & tables.keys() & self.tables.keys():
+        for identity in (one for one in touching.moved if one in tables and one in self.tables):
             keys = touching.moved[identity]
             if not tables[identity].is_whole and self.tables[identity].key.names:
                 touched = touching.touched[identity]

@@ -19,6 +19,7 @@ from replica.schemas import table_shapes
 from replica.snapshot import copier, named_tables
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.statement_effects import Coverage
 from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.tables_at_work import CopyTotals
 from replica.snapshot.transaction_touches import KeyColumns
@@ -155,6 +156,40 @@ def test_a_statement_without_its_rows_is_compared_with_the_tables_that_it_may_na
     assert searched < 10
     with pytest.raises(StatementFormatError, match=f"shop.{name.format(7)}"):
         copy.settle([query(f"INSERT INTO shop.other SELECT * FROM `{name.format(7).upper()}` JOIN b")])
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+def test_a_checkpoint_shows_anew_what_has_changed(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tables were looked through for each transaction, also when their copies were long complete."""
+    shown = 0
+    from_place = TableProgress.from_place
+
+    def counted(progress: TableProgress) -> TableProgress:
+        nonlocal shown
+        shown += 1
+        return from_place(progress)
+
+    monkeypatch.setattr(TableProgress, "from_place", counted)
+    source = Source(200)
+    if whole:
+        source.copy_all()
+    first = source.copy.state()
+    assert shown == 200
+    for number in range(50):
+        update = UpdateRowsEvent(*AT, 1, source.tables[number], 0, b"", [(ROW, ROW)])
+        events = [query("BEGIN"), update, XidEvent(*AT, 1)]
+        assert source.copy.state(events).tables is first.tables
+        source.copy.settle(events)
+        assert source.copy.state().tables is first.tables
+    assert shown == 200
+    source.copy.coverage = Coverage(restarts=True)
+    ddl = [query("TRUNCATE shop.t00007")]
+    ahead = source.copy.state(ddl)
+    source.copy.settle(ddl)
+    for state in (ahead, source.copy.state()):
+        assert [table for table, one in state.tables.items() if one.is_void] == [identity(7)]
+        assert [*state.tables] == [*first.tables]
+    assert not first.tables[identity(7)].is_void
 
 
 class _Server:
