@@ -16,7 +16,8 @@ import replica
 from protocol.errors import ConnectionLostError, TransactionsUnavailableError
 from replica import BinlogStream, RowsEvent, SourceChangedError, XidEvent
 from tests.faults import container, topology
-from tests.server.support.faulty_streams import GTID, start_of
+from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import GTID, start_of, stream_through
 from tests.support.servers import Server
 
 from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, executed, take_rows
@@ -236,3 +237,27 @@ async def test_by_position_a_stream_waits_for_its_own_server(
     with pytest.raises(SourceChangedError, match="none of the hosts can be used"):
         async with stream_of(other, other, start=checkpoint):
             pass
+
+
+async def test_an_address_moves_to_a_replica_that_lags_behind(
+    supervised_server: Callable[..., Server],
+) -> None:
+    """The replica has received what it lacks: the stream ended, and told to copy the data again."""
+    source, other, start = await followed_source("mysql:9.7", supervised_server)
+    async with (
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=start, tables="moved.*") as stream,
+    ):
+        await asyncio.to_thread(topology.catch_up, other, source)
+        other.query("STOP REPLICA SQL_THREAD")
+        insert(source, 1)
+        assert await take_rows(stream, 1) == [(1,)]
+        await asyncio.to_thread(received, other, source)
+        proxy.retarget(other.port)
+        proxy.cut_now()
+        task = asyncio.create_task(take_rows(stream, 1))
+        await until(lambda: "is a replica that lags behind" in str(stream.status.last_error))
+        other.query("START REPLICA SQL_THREAD")
+        insert(source, 2)
+        assert await task == [(2,)]
+        assert stream.status.server_id == other.server_id
