@@ -42,7 +42,9 @@ async def closed(server: Server, names: list[str]) -> None:
     path = "/var/lib/mysql"
 
     def is_closed(name: str) -> bool:
-        return not server.exec("head", "-c", "22", f"{path}/{name}")[21] & EventFlag.BINLOG_IN_USE
+        # A busy machine may end the command before it has told all: then it is asked again.
+        flags = server.exec("head", "-c", "22", f"{path}/{name}")[21:]
+        return bool(flags) and not flags[0] & EventFlag.BINLOG_IN_USE
 
     for name in names:
         await until(partial(is_closed, name))
