@@ -115,9 +115,8 @@ class BinlogStream(OneProcess, GroupedStream):
             if kind is None:
                 raise
             # The exception that ended the loop matters more than one of a store or a hook.
-            _LOGGER.error(
-                "%s", error, extra=log_facts("close-failed", source=self._options.address, error=error)
-            )
+            facts = log_facts("close-failed", source=self._options.address, error=error)
+            _LOGGER.error("%s", error, extra=facts)
 
     def __aiter__(self) -> Self:
         self._grouping.check_without_batches()
@@ -436,8 +435,6 @@ class BinlogStream(OneProcess, GroupedStream):
         if self._deliveries.current is not None:
             self._deliveries.current.dump.wake()
 
-    # Work between batches
-
     async def _finish(self) -> None:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         # An error from here on is no reason to reconnect.
@@ -462,8 +459,8 @@ class BinlogStream(OneProcess, GroupedStream):
         if left == 0:
             await self._work.see_through(dump, lambda: self._bounds.settle(dump))
             return
-        idle = _IDLE if self._schemas.is_comparison_due else None
-        limits = [limit for limit in (left, self._upkeep.limit(), idle) if limit is not None]
+        waits = left, self._upkeep.limit(), _IDLE if self._schemas.is_comparison_due else None
+        limits = [limit for limit in waits if limit is not None]
         self._upkeep.waits(dump.session)
         received = dump.session.bytes_received
         await dump.wait(min(limits, default=None))
