@@ -222,12 +222,12 @@ class SchemaHistory:
         return {"head": str(self.head), **begun}
 
     def note_begun(self, file: str, begun: int) -> bool:
-        """Note when the source began a file. Returns whether the store is to be told now: it knows of no file."""
+        """Note when the source began a file. Returns whether that is news for the store."""
         before = self.begun
         if before == (file, begun) or (before is not None and is_older(file, before[0])):
             return False
         self.begun, self._is_begun_written = (file, begun), False
-        return before is None
+        return True
 
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
         """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""

@@ -60,7 +60,7 @@ class Bounds:
     def up_to_stop(self, batch: Batch) -> Batch:
         """The batch without the events behind the stop."""
         stop = self._stop
-        if stop is None or self._account.is_copying:
+        if stop is None or self._account.is_copying or not batch.events:
             return batch
         end = batch.place(len(batch.events) - 1)
         if not stop.may_lie_within(batch.events, end, self._account.progress_behind):

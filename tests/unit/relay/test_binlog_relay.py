@@ -455,21 +455,6 @@ async def test_a_full_disk(source: Path, copied: Path, monkeypatch: pytest.Monke
     assert files_of(copied) == files_of(source)
 
 
-async def test_a_disk_that_is_full_from_the_start(
-    source: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(handle: int, data: bytes, position: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    async with serving(source) as server:
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "pwrite", full)
-            with pytest.raises(OSError, match=r"No space left .*copy/bin\.000001"):
-                await copy(server, copied)
-        await copy(server, copied)
-    assert files_of(copied) == files_of(source)
-
-
 @pytest.mark.parametrize(
     ("call", "nth", "name"), [("pwrite", 1, "000001"), ("fsync", 1, "000001"), ("fsync", 2, "index")]
 )
