@@ -57,9 +57,8 @@ class BinlogStream(OneProcess, GroupedStream):
             async for event in stream:
                 ...
 
-    Iterating needs ``async with`` (or ``run()``), which connects and disconnects. If you leave the loop and iterate
-    again, the stream goes on with the next event. ``aclose()`` ends the loop, also from another task. Only one task
-    may iterate at a time.
+    Iterating needs ``async with`` (or ``run()``). If you leave the loop and iterate again, it goes on with the
+    next event. ``aclose()`` ends the loop, also from another task. Only one task may iterate at a time.
 
     When the connection is lost, the stream reconnects as the option ``reconnect`` says, and goes on with the very
     next row. Other failures are raised and end the stream: ``ConnectionLostError`` and ``SourceSilentError`` if
@@ -346,9 +345,10 @@ class BinlogStream(OneProcess, GroupedStream):
         self._show("connecting")
         try:
             await self._open_first(await self._upkeep.load() or self._options.start)
-        except BaseException:
+        except BaseException as error:
             self._upkeep.release()
             self._loop.end()
+            self._show("closed", error if isinstance(error, ReplicaError) else None)
             raise
 
     async def _open_first(self, start: Start) -> None:

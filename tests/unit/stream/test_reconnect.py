@@ -191,6 +191,16 @@ async def test_by_position_a_log_that_lost_its_end_restarts_the_transaction() ->
     assert values(standing(events)) == [1, 2, 3, 77, 78, 79, 80, 81, 82, 83]
 
 
+async def test_the_status_of_a_stream_that_could_not_be_opened() -> None:
+    """It was "connecting" for ever: a health check took a stream that had failed for one on its way."""
+    shown: list[StreamStatus] = []
+    stream = replica.connect("mysql://repl@127.0.0.1:1", reconnect=None, on_status=shown.append)
+    with pytest.raises(replica.ReplicaError) as raised:
+        await stream.run()
+    assert [status.state for status in shown] == ["connecting", "closed"]
+    assert shown[-1].last_error is stream.status.last_error is raised.value
+
+
 async def test_status_and_its_hook() -> None:
     log = plain_log()
     shown: list[StreamStatus] = []
