@@ -17,6 +17,7 @@ from .records import record
 CHECKPOINT_VERSION = 1
 # Attributes of a checkpoint that its stored form has only where they are known.
 _OPTIONAL: Final = frozenset({"snapshot", "file_begun"})
+_CHECKSUM: Final = "checksum"
 
 _POSITION = r"((?s:.+)):([0-9]{1,20})"
 # Servers stop at 0x7FFFFFFF (MAX_LOG_UNIQUE_FN_EXT).
@@ -114,27 +115,24 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Checkpoint":
-        """The reverse of ``to_dict``; ``ConfigurationError`` for missing keys, wrong values and unknown versions."""
+        """The reverse of ``to_dict``; ``ConfigurationError`` for missing keys, wrong values and unknown versions.
+
+        The ``checksum`` that a checkpoint file has beside them is not looked at: ``FileCheckpointStore`` does that.
+        """
         version = data.get("version")
         if version != CHECKPOINT_VERSION:
             raise ConfigurationError(
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
-        names = set(cls.__match_args__)
-        unknown = sorted(data.keys() - names)
-        if unknown:
-            is_file = unknown == ["checksum"]
+        names, given = set(cls.__match_args__), data.keys() - {_CHECKSUM}
+        if unknown := sorted(given - names):
             raise ConfigurationError(
-                f"this library knows no {', '.join(unknown)} of a checkpoint: "
-                + (
-                    "load files with FileCheckpointStore"
-                    if is_file
-                    else "if a later mysql-replica wrote it, upgrade"
-                )
+                f"this library knows no {', '.join(unknown)} of a checkpoint: if a later mysql-replica wrote it, "
+                "upgrade"
             )
-        if names != data.keys() | _OPTIONAL:
+        if names != given | _OPTIONAL:
             names -= _OPTIONAL
-            raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(data)}")
+            raise ConfigurationError(f"a checkpoint must have the keys {sorted(names)}, not {sorted(given)}")
         checkpoint = cls(
             file=_text(data, "file"),
             position=_number(data, "position"),

@@ -43,9 +43,19 @@ async def check_stored_log(
                 return
         except ReplicaError:
             return
-    if now != begun:
+    if now != begun and not await _is_reset(stored, options, source):
         raise CheckpointError(
             f"{store!r} is of a log that was reset (RESET MASTER, RESET BINARY LOGS AND GTIDS) or restored since: "
             f"the source began {file} at another time; give the store that belongs to the checkpoint, or remove it: "
             "the tables are then read anew"
         )
+
+
+async def _is_reset(stored: Checkpoint | None, options: Options, source: Source) -> bool:
+    """Whether the checkpoint is of that log, too: the stream says so, and what to do."""
+    if stored is None or not stored.file or not stored.file_begun:
+        return False
+    try:
+        return await LogScan(options, source).created(stored.file) != stored.file_begun
+    except ReplicaError:
+        return True

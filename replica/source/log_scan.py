@@ -24,7 +24,14 @@ from protocol.binlog.events import (
     StopEvent,
 )
 from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
-from protocol.errors import BinlogNotFoundError, PositionError, PositionInsideEventError, ProtocolError
+from protocol.errors import (
+    BinlogNotFoundError,
+    ConnectionLostError,
+    DecodeError,
+    PositionError,
+    PositionInsideEventError,
+    ProtocolError,
+)
 from protocol.gtid import AnyGtidSet, GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition, file_with_number, split_file_name
 
@@ -40,6 +47,7 @@ _MOST_FILES: Final = 1 << 20
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.2
 
+_DAMAGE: Final = (ConnectionLostError, DecodeError, ProtocolError)
 # Events of MariaDB's log that no transaction has behind its first event.
 _BETWEEN: Final = (
     MariadbGtidEvent,
@@ -141,7 +149,11 @@ class LogScan:
 
         if place.position > FIRST_POSITION:
             with contextlib.suppress(PositionError):
-                await self.walk(place, visit)
+                try:
+                    await self.walk(place, visit)
+                except _DAMAGE:
+                    # An opening is not tried again, and this question is one more that the network may damage.
+                    await self.walk(place, visit)
         return found
 
     async def first_since(self, file: str, second: int) -> BinlogPosition:

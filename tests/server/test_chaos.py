@@ -205,7 +205,9 @@ async def test_any_bit_may_be_flipped(
         # The rest lies in the two events in front, which no checksum guards or one that the source leaves as it was,
         # where it changes nothing that is used; or behind the third row.
         assert proxy.counts["flip"] >= count * 9 // 10
-        assert noticed >= count // 2
+        # On MariaDB a start at a position asks for the event there first, over a connection that is no reconnect.
+        asks_first = server.family == "mariadb" and mode == FILE_POSITION
+        assert noticed >= count // (4 if asks_first else 2)
 
 
 @pytest.mark.parametrize("mode", [FILE_POSITION, GTID])

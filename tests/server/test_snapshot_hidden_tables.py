@@ -123,8 +123,11 @@ async def test_tables_that_came_and_went_before_the_checkpoint(
                 checkpoint = unit.checkpoint
                 break
     assert checkpoint is not None
-    assert {"t395", "t39"} <= await rest(server, schema, user, checkpoint)
+    found = await rest(server, schema, user, checkpoint)
+    assert "t39" in found
+    # Its only row has come from the log.
+    assert "t395" not in found
     server.query(f"REVOKE SELECT ON {schema}.* FROM '{user}'@'%'")
     server.query(f"REVOKE SELECT ON {schema}.t39 FROM '{user}'@'%'")
-    with pytest.raises(PrivilegeError, match="hidden from the user"):
+    with pytest.raises(PrivilegeError, match=r"hidden from the user|SELECT command denied"):
         await rest(server, schema, user, checkpoint)

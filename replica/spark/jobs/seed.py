@@ -197,7 +197,7 @@ def _place(text: str) -> BinlogPosition | str | Offset:
 def _from_json(text: str) -> Offset:
     try:
         data = checked(json.loads(text))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigurationError(f"--seed: the checkpoint cannot be read: {error}") from None
     if "epoch" in data:
         return Offset.from_dict(data)
