@@ -360,12 +360,14 @@ class Delivery:
 
     def _end_of_part(self, batch: Batch) -> int:
         """The number of events after which something may have to be done."""
-        copy, number = self._account.copy, 0
+        copy = self._account.copy
+        if self._is_divided:
+            # First of all: what is behind the transaction is looked through with a later part.
+            batch = batch.before(self._first_boundary(batch))
         if copy is not None and (statement := copy.next_statement(batch.events)) >= 0:
             batch = batch.before(batch.end_of(statement))
-        if self._is_divided:
-            number = self._first_boundary(batch)
-        elif self._account.ordered or (copy is not None and copy.in_flight):
+        number = 0
+        if not self._is_divided and (self._account.ordered or (copy is not None and copy.in_flight)):
             # The last place in the batch at which a chunk could come, or a copy could begin.
             number = self._account.progress_behind().follow_all(batch.events, batch.end)
         return number or len(batch.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import replica
 from protocol.binlog.events import Event, TableMapEvent
 from protocol.errors import ConnectionLostError
 from protocol.position import BinlogPosition, Checkpoint
+from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.stream.batch import Account, Batch
 from tests.support.raw_events import query
 from tests.support.resumed_streams import QUICK, from_position
@@ -224,3 +226,30 @@ async def test_an_error_drops_the_rest_of_the_batch(interval: float) -> None:
         assert stream.status.reconnects == 1
         assert 4 < source.dumps[1].position < log.position
     assert values(events) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("count", [100, 200])
+async def test_statements_are_looked_for_once_in_each_event(
+    count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beside a copy, with a checkpoint after each transaction: the rest of a batch was looked through each time."""
+    looked_at = 0
+    next_statement = SnapshotCopy.next_statement
+
+    def counted(self: SnapshotCopy, events: Sequence[Event]) -> int:
+        nonlocal looked_at
+        looked_at += len(events)
+        return next_statement(self, events)
+
+    monkeypatch.setattr(SnapshotCopy, "next_statement", counted)
+    log = Log()
+    for number in range(count):
+        transaction(log, number)
+    store = replica.FileCheckpointStore(tmp_path / "checkpoint")
+    given: dict[str, Any] = {"start": "earliest", "checkpoints": store, "checkpoint_interval": 0}
+    source = SocketSource(log.raw, columns=[INT_COLUMN])
+    async with serving(source), replica.connect(source.dsn, **given) as stream:
+        stream._account.copy = SnapshotCopy()
+        await has_all(stream, size_of(log))
+        events = await take(stream, count)
+    assert len(events) <= looked_at <= len(events) + 10
