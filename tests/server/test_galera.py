@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Sequence
 
+import pymysql
 import pytest
 
 import replica
@@ -91,4 +94,11 @@ def node(
     new = () if others else ("--wsrep-new-cluster",)
     address = f"--wsrep-cluster-address=gcomm://{others}"
     domain = (f"--gtid-domain-id={number}",) if count else ()
-    return extra_server("mariadb:11.8", *NODE, *count, *domain, address, *new)
+    server = extra_server("mariadb:11.8", *NODE, *count, *domain, address, *new)
+    for _ in range(600):
+        # A node takes logins before it has joined, and statements about tables behind that.
+        with contextlib.suppress(pymysql.err.OperationalError):
+            if server.query("SHOW STATUS LIKE 'wsrep_ready'") == [("wsrep_ready", "ON")]:
+                break
+        time.sleep(0.1)
+    return server

@@ -248,12 +248,18 @@ async def test_a_server_sends_rows_in_large_pieces(server: Server, schema: str) 
     try:
         async with reading_session(server, tls="disabled") as session:
             await read_chunks(session, await plan_of(session, schema, "t"), None)
-            [(writes, size)] = server.query(
-                "SELECT count_write, sum_number_of_bytes_write FROM performance_schema.socket_summary_by_instance "
-                "JOIN performance_schema.socket_instances USING (object_instance_begin) "
-                "JOIN performance_schema.threads USING (thread_id) "
-                f"WHERE processlist_id = {session.connection_id} ORDER BY sum_number_of_bytes_write DESC LIMIT 1"
-            )
+            for _ in range(100):
+                [(writes, size)] = server.query(
+                    "SELECT count_write, sum_number_of_bytes_write "
+                    "FROM performance_schema.socket_summary_by_instance "
+                    "JOIN performance_schema.socket_instances USING (object_instance_begin) "
+                    "JOIN performance_schema.threads USING (thread_id) "
+                    f"WHERE processlist_id = {session.connection_id} ORDER BY sum_number_of_bytes_write DESC LIMIT 1"
+                )
+                if size > 20_000_000:
+                    break
+                # A write is counted behind it: the rows may be here before that.
+                await asyncio.sleep(0.05)
     finally:
         server.query(f"UPDATE {instruments.format('NO', name)}")
     print(f"{server.name}: {size} bytes in {writes} writes")
