@@ -22,7 +22,7 @@ from protocol.errors import ReplicaError
 from protocol.zstd import load_zstd
 from tests.support import binlog_encoder as encoder
 from tests.support.damaged_events import Sample, changed, pick_from_demo, small_log, with_checksum
-from tests.support.limited_steps import Step
+from tests.support.limited_steps import Step, chosen
 from tests.support.random_logs import KINDS, random_log
 from tests.support.raw_events import format_description, raw_event
 
@@ -47,12 +47,7 @@ def steps(seed: int) -> Iterator[Step]:
         ("large event", _large_event),
         ("fragments", _fragments),
     ]
-    number = 0
-    while True:
-        rng = random.Random(f"{seed} {number}")
-        name, run = rng.choice(makers)
-        yield name, lambda run=run, rng=rng: run(rng)  # type: ignore[misc]
-        number += 1
+    yield from chosen(seed, makers)
 
 
 def _read(data: bytes, skip: bool = False) -> None:

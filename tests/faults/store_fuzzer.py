@@ -11,6 +11,7 @@ import logging
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +33,7 @@ from replica.spool.offsets import Offset
 from replica.spool.spool import Segment, Spool
 from tests.support.checkpoints import UUID, checkpoint
 from tests.support.damaged_events import split
-from tests.support.limited_steps import Step
+from tests.support.limited_steps import Step, chosen
 from tests.support.shape_text import MYSQL, catalog_of
 from tests.support.small_export import IDENTITY, PLACE, TABLE, change, finished, opened
 
@@ -66,12 +67,7 @@ def steps(seed: int) -> Iterator[Step]:
         ("relay's index", _index),
         ("relay's newest file", _newest_file),
     ]
-    number = 0
-    while True:
-        rng = random.Random(f"{seed} {number}")
-        name, run = rng.choice(makers)
-        yield name, lambda run=run, rng=rng: _in_folder(run, rng)  # type: ignore[misc]
-        number += 1
+    yield from chosen(seed, [(name, partial(_in_folder, run)) for name, run in makers])
 
 
 def _in_folder(run: Callable[[random.Random, Path], object], rng: random.Random) -> None:

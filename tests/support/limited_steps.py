@@ -17,14 +17,16 @@ import importlib
 import json
 import math
 import os
+import random
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count, islice
 from typing import Final
 
 from tests.support.places import ROOT
@@ -38,6 +40,14 @@ MEMORY: Final = 512 << 20
 _PROCESS_SECONDS: Final = 30
 _CHARACTERS_SHOWN: Final = 4000
 _NAME_SIZE: Final = 400
+
+
+def chosen(seed: int, makers: Sequence[tuple[str, Callable[[random.Random], object]]]) -> Iterator[Step]:
+    """Endless; each step is one of ``makers``, and depends on the seed and on its number only."""
+    for number in count():
+        rng = random.Random(f"{seed} {number}")
+        name, run = rng.choice(makers)
+        yield name, partial(run, rng)
 
 
 def run_limited(
