@@ -33,7 +33,6 @@ from .statement_effects import Coverage, changed_tables, moved_tables, takes_row
 from .table_copy import TableCopy, TableProgress
 from .tables_ahead import ShownTables, TablesAhead
 from .tables_at_work import CopyTotals, TablesAtWork
-from .touches import DOUBTFUL
 from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 from .window import Window
 
@@ -120,11 +119,7 @@ class SnapshotCopy:
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
         for xid, tables in state.prepared.items():
-            touching = Touching(
-                {table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()}, is_prepared=True
-            )
-            touching.make_doubtful()
-            self._touches.prepared[xid] = touching
+            self._touches.prepared[xid] = Touching.of_keys(tables)
 
     def resolve(self, prepared: Mapping[Xid, Touching]) -> None:
         """Take in the rows of XA transactions whose XA PREPARE came before the place of a checkpoint.
@@ -402,6 +397,9 @@ class SnapshotCopy:
         """
         self._take_learned(place)
         for identity, table in self._at_work.void():
+            if not table.key.names and self._touches.has_handed(identity):
+                # The consumer applies these to the rows that it has; all others are hidden from it meanwhile.
+                continue
             # Before anything else: the consumer has rows that are void already. The new copy is read after this: rows
             # that come meanwhile are visible in it.
             self._handed = identity, table.begin_anew(place)
@@ -414,7 +412,8 @@ class SnapshotCopy:
                 return SnapshotRowsEvent(
                     _header(), place.file, place.position, 0, delivery.table, 0, b"", delivery.rows
                 )
-            if table.is_complete() and not self._awaits(identity, table):
+            hidden = not table.key.names and not table.is_dropped and self._touches.has_missing(identity)
+            if table.is_complete() and not hidden:
                 progress = table.progress
                 self._handed = identity, TableProgress(rows=progress.rows, is_read=True, is_whole=True)
                 shown = table.table or Table(*identity, ())
@@ -431,12 +430,6 @@ class SnapshotCopy:
             # A consumer that takes reads for upserts has nothing to delete, if it has just heard of the table.
             is_new = bool(key.names) and identity not in self._known and not self.coverage.restarts
             self.add(identity, key, place, progress if is_new else None)
-
-    def _awaits(self, identity: TableId, table: TableCopy) -> bool:
-        """Whether a prepared XA transaction has rows that only its end brings to the consumer, by another read."""
-        if table.is_dropped or table.key.names:
-            return False
-        return any(touching.misses(identity) for touching in self._touches.prepared.values())
 
     # Checkpoints
 
@@ -460,10 +453,7 @@ class SnapshotCopy:
                 tables[identity] = progress
                 if self._leaves(identity, progress):
                     del tables[identity]
-        prepared = {
-            xid: {table: tuple(touched) for table, touched in touching.touched.items()}
-            for xid, touching in touches.prepared.items()
-        }
+        prepared = {xid: touching.keys() for xid, touching in touches.prepared.items()}
         now = self._shown.now(self.tables, self._changes, is_active=self.is_active)
         shown = tables.shown(now)
         if self._digests is None:

@@ -4,7 +4,7 @@ Touches count at the end of their transaction. The rows of a prepared XA transac
 then nobody sees them, although the GTID of its XA PREPARE is already executed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -100,12 +100,14 @@ class Touching:
     ``moved``: keys that rows got by an update of their key, each with the keys that these rows had before. It also
     has keys of which the log does not tell a row; they have none before if that may be any key of the transaction.
 
-    ``is_prepared``: an XA transaction, which may end long after its rows came.
+    ``is_prepared``: an XA transaction, which may end long after its rows came. ``handed``: the tables that were not
+    followed when their rows came, so that the consumer has got these.
     """
 
     touched: dict[TableId, Touched] = field(default_factory=dict)
     moved: dict[TableId, Moved] = field(default_factory=dict)
     is_prepared: bool = False
+    handed: set[TableId] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.touched)
@@ -117,7 +119,22 @@ class Touching:
     def missing(self, table: TableId) -> "Touching":
         """The same, as a transaction whose rows of a table were not followed."""
         touched = {**self.touched.get(table, {}), WHOLE_TABLE: DOUBTFUL}
-        return Touching({**self.touched, table: touched}, self.moved, self.is_prepared)
+        return Touching({**self.touched, table: touched}, self.moved, self.is_prepared, self.handed)
+
+    @classmethod
+    def of_keys(cls, tables: Mapping[TableId, Sequence[Key]]) -> "Touching":
+        """A prepared transaction of a checkpoint: the reverse of ``keys``, without rows."""
+        touched = {table: dict.fromkeys(keys, DOUBTFUL) for table, keys in tables.items()}
+        # Perhaps, if all rows count as one key: the checkpoint does not tell.
+        handed = {table for table, keys in tables.items() if not keys or WHOLE_TABLE in keys}
+        touching = cls(touched, is_prepared=True, handed=handed)
+        touching.make_doubtful()
+        return touching
+
+    def keys(self) -> dict[TableId, tuple[Key, ...]]:
+        """The keys for a checkpoint: none of tables whose rows the consumer has got."""
+        touched = {table: tuple(keys) for table, keys in self.touched.items()}
+        return dict.fromkeys(sorted(self.handed), ()) | touched
 
     def make_doubtful(self) -> None:
         """The log does not tell which of the changes stand: read all their rows again."""
@@ -162,9 +179,18 @@ class TransactionTouches:
         other._open = Touching(
             {table: dict(touched) for table, touched in self._open.touched.items()},
             {table: dict(keys) for table, keys in self._open.moved.items()},
+            handed=set(self._open.handed),
         )
         other.prepared = dict(self.prepared)
         return other
+
+    def has_missing(self, table: TableId) -> bool:
+        """Whether only the end of a prepared transaction brings rows of a table to the consumer, by another read."""
+        return any(touching.misses(table) for touching in self.prepared.values())
+
+    def has_handed(self, table: TableId) -> bool:
+        """Whether the consumer has rows of a table that it applies at an XA COMMIT to come."""
+        return any(table in touching.handed for touching in self.prepared.values())
 
     def follow(self, events: Iterable[Event]) -> None:
         """Take in consecutive events of the stream."""
@@ -175,7 +201,7 @@ class TransactionTouches:
 
     def _begin(self, event: Event) -> None:
         self.file = event.file
-        if self._open:
+        if self._open or self._open.handed:
             self._open = Touching()
 
     def _rows(self, event: RowsEvent, note: Callable[[Any, "_Notes"], None]) -> None:
@@ -183,6 +209,7 @@ class TransactionTouches:
         identity = table.schema, table.name
         key_columns = self._tables.get(identity)
         if key_columns is None:
+            self._open.handed.add(identity)
             return
         touched = self._open.touched.setdefault(identity, {})
         if not key_columns.names:

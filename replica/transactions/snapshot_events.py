@@ -53,7 +53,8 @@ class SnapshotRestartedEvent(Event):
     TABLESPACE. ``table`` may be new then. Rows that came under a selected name are not copied again by RENAME: its
     statement, in ``tx.ddl``, gives them the other name. So a daily swap, or an online schema change (gh-ost,
     pt-online-schema-change), costs no copy if ``tables`` selects the table that is swapped in, too: from before its
-    CREATE TABLE on. This is no event of the log, like ``SnapshotRowsEvent``.
+    CREATE TABLE on. Of a table without a key this comes when prepared XA transactions have ended whose rows came
+    before. This is no event of the log, like ``SnapshotRowsEvent``.
     """
 
     table: Table

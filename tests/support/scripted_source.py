@@ -131,3 +131,11 @@ def changes_of(event: Event) -> Iterator[tuple[Any, Any, int]]:
 
 def query(sql: str) -> QueryEvent:
     return QueryEvent(*AT, 1, 0, 0, "", sql, b"")
+
+
+def bound(key: int) -> tuple[bytes]:
+    return (str(key).encode(),)
+
+
+def number_of(given: tuple[bytes, ...] | None, default: int) -> int:
+    return default if given is None else int(given[0])

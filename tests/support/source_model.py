@@ -34,8 +34,10 @@ from tests.support.scripted_source import (
     Case,
     Rows,
     apply,
+    bound,
     changes_of,
     keys_of,
+    number_of,
     query,
     row_events,
 )
@@ -240,7 +242,10 @@ class World:
             if kept is not None:
                 raise Violation(f"{key} is inserted, and was kept as {kept}")
             self.kept[key] = tuple(0 if value is ABSENT else value for value in after)  # type: ignore[assignment]
-        elif kept is not None:
+        elif kept is None:
+            if not self.case.has_key:
+                raise Violation(f"{before} was not kept, and without a key nothing comes before the copy")
+        else:
             if any(value not in (ABSENT, mine) for value, mine in zip(before, kept, strict=True)):
                 raise Violation(f"{key} was kept as {kept}, its before image is {before}")
             if after is not None:
@@ -274,6 +279,8 @@ class World:
                     raise Violation(f"read {row} at place {self.delivered}, where it is {said.get(row[0])}")
                 if row[0] in self.read_keys:
                     raise Violation(f"{row} is given as read a second time")
+                if row[0] in self.kept and not self.case.has_key:
+                    raise Violation(f"{row} is read, and was kept: without a key it counts twice")
                 self.kept[row[0]] = row
                 # Where keys move, and after XA, rows are read by their keys that may have been read before.
                 if self.case.is_slow:
@@ -390,7 +397,7 @@ class World:
             self.executed,
             frozenset(self.kept.items()),
             self.read_keys,
-            frozenset(self.held),
+            frozenset((script, tuple(changes)) for script, changes in self.held.items()),
             self.kills,
             self.is_complete,
             IDENTITY in self.copy._at_work._stirred,
@@ -404,7 +411,10 @@ class World:
             ),
             tuple(map(_window, windows)),
             None if self.window is None else _window(self.window),
-            tuple(self.copy._touches.prepared),
+            tuple(
+                (xid, tuple((table, _touched(touched)) for table, touched in one.touched.items()))
+                for xid, one in self.copy._touches.prepared.items()
+            ),
             self.copy.follows(IDENTITY),
         )
 
@@ -447,14 +457,6 @@ def _window(window: Window) -> tuple[Any, ...]:
         None if window.high is None else window.high.position,
         window.wanted,
     )
-
-
-def bound(key: int) -> tuple[bytes]:
-    return (str(key).encode(),)
-
-
-def number_of(given: tuple[bytes, ...] | None, default: int) -> int:
-    return default if given is None else int(given[0])
 
 
 @dataclass

@@ -26,6 +26,7 @@ ANEW = Script((("delete", 1), ("insert", 1, 14)))
 MOVE_DOWN = Script((("move", 3, 0),))
 MOVE_UP = Script((("move", 1, 4),))
 XA = Script((("update", 1, 13), ("insert", 5, 51)), is_xa=True)
+XA_DELETE = Script((("delete", 2),), is_xa=True)
 XA_BACK = Script((("delete", 1),), is_xa=True, is_rolled_back=True)
 
 
@@ -73,6 +74,15 @@ CASES = [
     case("without a key: XA", XA, order=(0, 0), has_key=False),
     case("without a key: XA rolled back", XA_BACK, order=(0, 0), has_key=False),
     case("without a key: XA with another between", XA, DELETE, order=(0, 1, 0), has_key=False),
+    case(
+        "without a key: XA that is committed behind another", XA, XA_DELETE, order=(0, 1, 0, 1), has_key=False
+    ),
+    case(
+        "without a key: a row of XA that is committed behind another",
+        *(XA, Script((("insert", 6, 61),), is_xa=True)),
+        order=(0, 1, 0, 1),
+        has_key=False,
+    ),
 ]
 
 
