@@ -7,7 +7,6 @@ arguments. An error is one line that names the remedy; ``--debug`` adds the trac
 import argparse
 import errno
 import logging
-import sys
 import traceback
 from collections.abc import Sequence
 from typing import Final
@@ -38,12 +37,13 @@ _FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Raises ``SystemExit`` for ``--help`` and unknown arguments."""
-    options = make_parser().parse_args(arguments)
-    command: Command = options.command
+    options = argparse.Namespace(debug=False)
     console = Console.standard()
     handler = _Notes(console)
     logging.getLogger("replica").addHandler(handler)
     try:
+        make_parser().parse_args(arguments, options)
+        command: Command = options.command
         code = command.run(options, console)
         console.output.flush()
         return code
@@ -73,7 +73,7 @@ def _flush_or_close(console: Console) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=PROGRAM,
         description="Read the binary logs of MySQL and MariaDB, from files or from a running server as a replica.",
     )
@@ -92,6 +92,19 @@ def make_parser() -> argparse.ArgumentParser:
         subparser.add_argument("--debug", action="store_true", help="print the traceback of an error")
         subparser.set_defaults(command=command)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints its help as all output is printed: argparse passes over a full disk."""
+
+    def print_help(self, file: object = None) -> None:
+        _print(self.format_help())
+
+
+def _print(text: str) -> None:
+    output = Console.standard().result()
+    output.write(text.encode("utf-8", "backslashreplace"))
+    output.flush()
 
 
 class _Version(argparse.Action):
@@ -114,7 +127,7 @@ class _Version(argparse.Action):
             version = metadata.version(PROGRAM)
         except metadata.PackageNotFoundError:
             version = "(not installed)"
-        sys.stdout.write(f"{PROGRAM} {version}, Python {platform.python_version()}\n")
+        _print(f"{PROGRAM} {version}, Python {platform.python_version()}\n")
         parser.exit(0)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from protocol.records import field, record
 
 from ..sql import ddl_statements as ddl
+from ..sql.client_text import may_be_like_by_mariadb
 from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.token_reader import TableName
@@ -317,7 +318,8 @@ class _Step:
         if not self._statement.uses_temporary or read.options.charset:
             return False
         if self._dialect.is_mariadb:
-            return bool(read.options.engine)
+            # It marks what replaces a table, too.
+            return bool(read.options.engine) and may_be_like_by_mariadb(self._statement.sql)
         return not self._statement.sql.endswith("START TRANSACTION")
 
     def _like(self, table: TableName) -> Shape | Unknown:

@@ -20,6 +20,11 @@ from .dialect import NO_BACKSLASH_ESCAPES, Dialect
 _MADE_BY_SERVER: Final = re.compile(
     r"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?[`\"][^\n]* \(\n  [`\"]"
 )
+# How MariaDB logs CREATE TABLE ... LIKE a temporary table; names may lack quotes (sql_quote_show_create=0).
+_NAME: Final = r"(?:`(?:[^`]|``)*`|\"(?:[^\"]|\"\")*\"|[^\s`\"(]+)"
+_LIKE_BY_MARIADB: Final = re.compile(
+    rf"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:{_NAME}\.)?{_NAME} \(\n  {_NAME} [a-z]"
+)
 # Sets of clients whose no-break space servers take for white space.
 _WIDE_SPACES: Final = frozenset(
     {
@@ -83,6 +88,11 @@ def client_text(sql: str, collations: object, dialect: Dialect) -> ClientText:
         sql = client.decode(utf8_bytes(sql))
     literals = tuple(dict.fromkeys(charset.name for charset in sets[:2]))
     return ClientText(sql, literals, client.name in _WIDE_SPACES, doubt)
+
+
+def may_be_like_by_mariadb(sql: str) -> bool:
+    """Whether a text may be what MariaDB makes of CREATE TABLE ... LIKE a temporary table."""
+    return _LIKE_BY_MARIADB.match(sql) is not None
 
 
 def _is_utf8_drop(sql: str, dialect: Dialect) -> bool:

@@ -54,6 +54,15 @@ def test_a_full_disk_for_messages(tmp_path: Path) -> None:
     assert run("decode nowhere 2>/dev/full") == (2, "")
 
 
+@pytest.mark.parametrize("arguments", ["--help", "decode --help", "--version"])
+def test_help_that_cannot_be_printed(arguments: str) -> None:
+    """argparse passes over errors of its output: the exit code was 0. The version was a traceback."""
+    assert run(f"{arguments} >&-") == (1, SAID)
+    if Path("/dev/full").exists():
+        full = "mysql-replica: error: standard output: No space left on device\n"
+        assert run(f"{arguments} >/dev/full") == (1, full)
+
+
 def test_messages_of_a_copy_may_go_nowhere(tmp_path: Path) -> None:
     """It goes to a folder: what is wrong with its source is told, not what is wrong with its output."""
     code, said = run(f"copy mysql://u:p@127.0.0.1:1 --to {shlex.quote(str(tmp_path / 'copy'))} >&-")

@@ -228,6 +228,27 @@ def test_mysql_logs_no_renames_of_temporary_tables() -> None:
     assert tables(catalog) == {"shop.u": "a"}
 
 
+@pytest.mark.parametrize(
+    ("sql", "is_known"),
+    [
+        ("create or replace table t (a VARCHAR(20), b TEXT) engine=InnoDB", True),
+        ("CREATE OR REPLACE TABLE t (\n  a VARCHAR(20), b TEXT\n) ENGINE=InnoDB", True),
+        ("CREATE OR REPLACE TABLE `t` (\n  `a` varchar(20) DEFAULT NULL\n) ENGINE=InnoDB", False),
+        ("CREATE TABLE `t` (\n  `a` varchar(20) DEFAULT NULL\n) ENGINE=InnoDB", False),
+        # With sql_quote_show_create=0; and a name with a line end.
+        ("CREATE TABLE t (\n  a varchar(20) DEFAULT NULL\n) ENGINE=InnoDB", False),
+        ("CREATE TABLE `t` (\n  `a (\n``b` varchar(20) DEFAULT NULL\n) ENGINE=InnoDB", False),
+    ],
+)
+def test_mariadb_marks_what_replaces_a_table_as_what_is_like_a_temporary_one(
+    sql: str, is_known: bool
+) -> None:
+    """The text alone tells them apart; columns of a table that had an engine were lost until the log's end."""
+    catalog = catalog_of("CREATE TABLE shop.s (a INT)", dialect=MARIADB)
+    catalog.apply(Statement(sql, "shop", MARIADB, "latin1", uses_temporary=True))
+    assert isinstance(catalog.get(T), Shape) == is_known
+
+
 def test_the_reason_names_the_statement_that_lost_the_trail() -> None:
     catalog = catalog_of("CREATE TABLE t (a INT)", "ALTER TABLE t FROBNICATE", "ALTER TABLE t ADD b INT")
     assert catalog.get(T) == Unknown("unknown clause at 'FROBNICATE': ALTER TABLE t FROBNICATE")
