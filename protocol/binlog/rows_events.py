@@ -74,6 +74,7 @@ _INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB
 _COMPILED_BYTES: Final = 64 << 20
 # Images with at most so many columns have their steps kept, so many for each layout.
 _FEW_COLUMNS: Final = 4
+_MOST_CHANGED: Final = 100
 _IMAGES_KEPT: Final = 16
 _LAYOUTS_BYTES: Final = 16 << 20
 _LAYOUT_SIZE: Final = 2500
@@ -159,7 +160,7 @@ class MappedTable:
 
     ``logged`` has all logged columns, ``table`` the columns that the user sees, and ``selected`` the indexes of these
     in ``logged``. ``readers`` are those of ``layout``, which the first rows event finds. ``is_wanted`` is False if
-    the user's filter rejects the table: its rows are skipped.
+    the user's filter rejects the table: its rows are skipped. ``table_id`` is that of its last table map.
     """
 
     logged: Table
@@ -168,6 +169,17 @@ class MappedTable:
     is_wanted: bool = True
     readers: dict[RowsFormat, KnownImages] = field(default_factory=dict)
     layout: Layout | None = None
+    table_id: int | None = None
+
+    def renumber(self, table_id: int, changed: list[Table]) -> None:
+        """Take another id. A table that had one, and whose names the log lacks, is added to ``changed``.
+
+        If that has many, the source has closed all of its tables.
+        """
+        is_changed = self.table_id is not None and self.is_wanted and self.logged.names_from == "history"
+        if is_changed and len(changed) < _MOST_CHANGED:
+            changed.append(self.logged)
+        self.table_id = table_id
 
 
 def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:

@@ -1,4 +1,4 @@
-"""Compares tables that statements have changed with the source's information_schema, once the log is at its end.
+"""Compares tables that statements may have changed with the source's information_schema, once the log is at its end.
 
     tracker.changed -> information_schema between two marks -> the schema history, if the two differ
 
@@ -9,6 +9,7 @@ statement that is known. It runs beside the stream, which waits for nothing here
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection
 from typing import Final
 
@@ -29,6 +30,8 @@ from .timeline import SchemaHistory, State
 from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
+# Seconds. By GTIDs a source that writes meanwhile reads its newest file from the beginning for each comparison.
+_PATIENCE: Final = 60
 
 
 class Reconciliation:
@@ -37,11 +40,21 @@ class Reconciliation:
     def __init__(self, tracker: SchemaTracker, connection: SecondConnection) -> None:
         self._tracker, self._connection = tracker, connection
         self._task: asyncio.Task[None] | None = None
+        self._due_since: float | None = None
 
     @property
     def is_due(self) -> bool:
         """Whether a table has changed since the last comparison, and none is under way."""
         return bool(self._tracker.changed) and (self._task is None or self._task.done())
+
+    def is_time(self, *, is_idle: bool) -> bool:
+        """Whether to begin: nothing has come for a while, or a source that always writes has made it wait."""
+        if not self.is_due:
+            self._due_since = None
+            return False
+        now = time.monotonic()
+        self._due_since = self._due_since or now
+        return is_idle or now - self._due_since > _PATIENCE
 
     def begin(self, source: Source) -> None:
         """Begin a comparison with this source."""

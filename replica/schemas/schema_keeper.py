@@ -265,9 +265,9 @@ class SchemaKeeper:
         """Whether tables were changed since they were last compared with the source's information_schema."""
         return self._reconciliation.is_due
 
-    def compare(self) -> None:
-        """The log is at its end, as it seems: compare changed tables with the source, beside the stream."""
-        if self._source is not None and self.is_comparison_due:
+    def compare(self, *, is_idle: bool) -> None:
+        """All of the log that has come was read: compare changed tables with the source, beside the stream."""
+        if self._source is not None and self._reconciliation.is_time(is_idle=is_idle):
             self._reconciliation.begin(self._source)
 
     # Names.

@@ -9,7 +9,7 @@ begins anew with the tables as they were at the last transaction boundary. It as
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from protocol.binlog.events import QueryEvent, TableMapEvent
@@ -47,7 +47,7 @@ class SchemaTracker:
         self.statements = self.grants = 0
         # Places at which the history changes without a statement that the stream sees, in order.
         self.unseen: list[BinlogPosition] = []
-        # Wanted tables that they have changed and that were not compared with the source since.
+        # Wanted tables that they have changed, or that are suspect, and that were not compared with the source since.
         self.changed: set[TableName] = set()
         # Where the first dump of this server began; or, of a dump by GTIDs without an event, the start of its file.
         self.begin: BinlogPosition | None = None
@@ -123,6 +123,11 @@ class SchemaTracker:
             name = TableName(change.schema, change.name)
             (self.changed.discard if change.after is None else self.changed.add)(name)
         return seen
+
+    def suspect(self, tables: Iterable[Table]) -> None:
+        """A statement that the log lacks may have changed these tables: they are to be compared with the source."""
+        if self.history is not None:
+            self.changed.update(map(self.name_of, tables))
 
     def passes_unseen(self, file: str, position: int) -> bool:
         """Whether the stream has come to a change that it does not see: tables are other ones from here on."""

@@ -464,8 +464,7 @@ class BinlogStream(OneProcess, GroupedStream):
         self._upkeep.waits(dump.session)
         received = dump.session.bytes_received
         await dump.wait(min(limits, default=None))
-        if dump.session.bytes_received == received:
-            self._schemas.compare()
+        self._schemas.compare(is_idle=dump.session.bytes_received == received)
 
     async def _confirm(self, delivery: Delivery) -> None:
         """The source waits for an acknowledgement, and the user is done with all that it has sent."""

@@ -35,6 +35,9 @@ class PlaceNames:
 
     def follow(self, events: list[Event]) -> None:
         """Apply the statements among the newest events to the schema history; older ones may be among them."""
+        if self._decoder.renumbered:
+            self._tracker.suspect(self._decoder.renumbered)
+            self._decoder.renumbered.clear()
         count = self._decoder.table_statements
         if count == self._followed:
             return

@@ -18,7 +18,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import BinlogPosition
 from replica import FileSchemaStore
 from replica.config.options import Options
-from replica.schemas import schema_keeper
+from replica.schemas import reconciliation, schema_keeper
 from replica.schemas.reading import TableReader
 from replica.schemas.reconciliation import only_tables
 from replica.schemas.shape import Shape
@@ -215,6 +215,50 @@ async def test_a_statement_that_was_not_logged_is_noticed(
     assert rows == [{"b": 1, "a": 2, "c": 3}]
     [record] = [record for record in caplog.records if "not logged" in record.getMessage()]
     assert f"other columns of {schema}.t" in record.getMessage()
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_statement_that_was_not_logged_is_noticed_by_the_id_of_the_table(
+    server: Server,
+    schema: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_busy: bool,
+) -> None:
+    """Without another statement. Rows had the names from before it for as long as the stream ran."""
+    caplog.set_level(logging.WARNING)
+    if is_busy:
+        monkeypatch.setattr(reconciliation, "_PATIENCE", 0.2)
+    server.query(f"CREATE TABLE {schema}.t (a INT, b INT)")
+    server.query(f"CREATE TABLE {schema}.u (c INT)")
+    rows: list[dict[str, Any]] = []
+    async with replica.connect(server.dsn(), tables=f"{schema}.*") as stream:
+
+        async def read() -> None:
+            async for event in stream:
+                if isinstance(event, replica.WriteRowsEvent) and event.table.name == "t":
+                    rows.extend(dict(change.after or {}) for change in event.changes())
+
+        task = asyncio.create_task(read())
+        async with asyncio.timeout(SECONDS):
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(f"INSERT INTO {schema}.t VALUES (1, 2)")
+                await until(lambda: len(rows) == 1 or task.done())
+                cursor.execute("SET sql_log_bin = 0")
+                cursor.execute(f"ALTER TABLE {schema}.t CHANGE a b INT, CHANGE b a INT")
+                cursor.execute("SET sql_log_bin = 1")
+                cursor.execute(f"INSERT INTO {schema}.t VALUES (3, 4)")
+            await until(lambda: len(rows) == 2 or task.done())
+            assert stream._schemas.tracker.changed
+            while is_busy and "not logged" not in caplog.text:
+                await asyncio.to_thread(server.query, f"INSERT INTO {schema}.u VALUES (1)")
+            await until(lambda: "not logged" in caplog.text or task.done())
+            server.query(f"INSERT INTO {schema}.t VALUES (5, 6)")
+            await until(lambda: len(rows) == 3 or task.done())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    # Nobody can know better of the second row.
+    assert rows == [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"b": 5, "a": 6}]
 
 
 async def test_what_no_checkpoint_needs_is_forgotten(

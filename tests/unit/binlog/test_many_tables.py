@@ -12,16 +12,17 @@ import pytest
 from protocol.binlog import known_tables
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.events import TableMapEvent, UpdateRowsEvent, WriteRowsEvent
 from protocol.binlog.known_tables import KnownTables
 from protocol.constants import ColumnType, EventType
 from protocol.errors import DecodeError
+from protocol.records import replace
 from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Image, RowCompiler, RowReader
 from protocol.rows.table import TableShape, parse_shape
 from tests.support import binlog_encoder as encoder
-from tests.support.raw_events import format_description, raw_event
+from tests.support.raw_events import format_description, query, raw_event
 
 WIDTH = 100
 
@@ -214,6 +215,28 @@ def test_table_ids_of_one_table_without_the_end_of_a_statement(monkeypatch: pyte
         decoder.decode(table_map(number, types, b"t"))
     with pytest.raises(DecodeError, match="101 table maps came without the end of a statement"):
         decoder.decode(table_map(100, types, b"t"))
+
+
+def test_tables_with_other_ids_though_no_statement_is_between() -> None:
+    """A hundred of them at most; and none whose names the log has, or that a statement may have changed."""
+    decoder, types = started(), bytes([ColumnType.LONG])
+    names = [b"t%d" % number for number in range(200)]
+
+    def opened(first: int) -> list[str]:
+        for number, name in enumerate(names, first):
+            event = decoder.decode(table_map(number, types, name))
+            assert isinstance(event, TableMapEvent)
+            if event.table.names_from is None:
+                decoder.name_table(number, replace(event.table, names_from="history"))
+            decoder.decode(insert(number, [b"abcd"]))
+        found = list(map(str, decoder.renumbered))
+        decoder.renumbered.clear()
+        return found
+
+    assert opened(1) == opened(1) == []
+    assert opened(1000) == [f"shop.t{number}" for number in range(100)]
+    decoder.decode(query("FLUSH TABLES"))
+    assert opened(2000) == []
 
 
 def test_few_columns_of_wide_rows() -> None:
