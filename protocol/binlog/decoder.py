@@ -147,8 +147,8 @@ class EventDecoder:
         self._known = self._known_tables.tables
         #: How many statements so far may have changed tables.
         self.table_statements = 0
-        #: Tables that were opened anew, though no statement of the log is between: it may lack one.
-        self.renumbered: list[Table] = []
+        #: Tables opened anew though no statement of the log is between, and where: it may lack one.
+        self.renumbered: list[tuple[Table, str, int]] = []
         # The table of the last table map, if it is new and has no names.
         self._nameless: list[MappedTable] = []
         self._max_event_bytes = max_event_bytes
@@ -402,10 +402,10 @@ class EventDecoder:
             table_id |= high << 32
         shape = raw[_AFTER_TABLE_ID:end]
         mapped = self._known.get(shape) or self._new_table(shape)
+        if mapped.table_id != table_id and mapped.renumber(table_id, file, position, self.renumbered):
+            mapped = self._new_table(shape)
         tables = self._tables
         tables[table_id] = mapped
-        if mapped.table_id != table_id:
-            mapped.renumber(table_id, self.renumbered)
         if len(tables) > MAX_STATEMENT_TABLES:
             self._forget_statement()
         if not mapped.is_wanted:

@@ -171,15 +171,18 @@ class MappedTable:
     layout: Layout | None = None
     table_id: int | None = None
 
-    def renumber(self, table_id: int, changed: list[Table]) -> None:
-        """Take another id. A table that had one, and whose names the log lacks, is added to ``changed``.
+    def renumber(
+        self, table_id: int, file: str, position: int, changed: list[tuple[Table, str, int]]
+    ) -> bool:
+        """Take another id. Returns whether the table had one, and its names, which the log lacks, may be others now.
 
-        If that has many, the source has closed all of its tables.
+        Then it is added to ``changed``; if that has many, the source has closed all of its tables.
         """
         is_changed = self.table_id is not None and self.is_wanted and self.logged.names_from == "history"
         if is_changed and len(changed) < _MOST_CHANGED:
-            changed.append(self.logged)
+            changed.append((self.logged, file, position))
         self.table_id = table_id
+        return is_changed
 
 
 def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True) -> MappedTable:

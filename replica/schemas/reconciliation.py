@@ -85,16 +85,17 @@ class Reconciliation:
                 found = await reader.statements(reached, reading.place) if reached < reading.place else ()
         except ReplicaError as error:
             _LOGGER.debug("tables cannot be compared with the source: %s", error)
-            tracker.changed -= names
+            tracker.compared(names)
             return
         touched = touched_by(logged.statement for logged in found)
         if tracker.statements != statements or tracker.history is not history or touched.among(names):
             # The stream is behind these tables: it is due again.
             return
-        tracker.changed -= names
+        suspects = {name: tracker.suspects[name] for name in names & tracker.suspects.keys()}
+        tracker.compared(names)
         tracker.settle()
         for name in names:
-            since = _settle(history, name, reading.catalog.get(name))
+            since = _settle(history, name, reading.catalog.get(name), suspects.get(name))
             if since is not None:
                 tracker.note(name, since)
                 tracker.unseen.append(history.head)
@@ -106,12 +107,21 @@ def only_tables(names: Collection[TableName]) -> str:
     return f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs})"
 
 
-def _settle(history: SchemaHistory, name: TableName, now: State) -> BinlogPosition | None:
-    """Enter what the source says of a table if the history says something else. Returns from where on, if it does."""
+def _settle(
+    history: SchemaHistory,
+    name: TableName,
+    now: State,
+    suspect: tuple[BinlogPosition, BinlogPosition] | None,
+) -> BinlogPosition | None:
+    """Enter what the source says of a table if the history says something else. Returns from where on, if it does.
+
+    ``suspect``: the places between which a statement that the log lacks has changed it.
+    """
     known = history.catalog.get(name)
     if not isinstance(now, Shape) or known is None:
         return None
     last = since = history.places_of(name)[-1]
+    begin, end = suspect if suspect is not None and last < suspect[0] else (last, history.head)
     if isinstance(known, Shape) and known.is_whole:
         if not contradict(known, now):
             return None
@@ -120,13 +130,13 @@ def _settle(history: SchemaHistory, name: TableName, now: State) -> BinlogPositi
             "%s: a statement was not logged (sql_log_bin=0, log filters) or not understood; rows behind %s may have "
             "come under wrong names",
             reason,
-            last,
+            begin,
             extra=log_facts(
-                "names-corrected", table=name, binlog_file=last.file, binlog_position=last.position
+                "names-corrected", table=name, binlog_file=begin.file, binlog_position=begin.position
             ),
         )
-        history.set_at(name, last, Unknown(reason))
-        last = history.head
+        history.set_at(name, begin, Unknown(reason))
+        since, last = begin, end
     # No statement of the log is about the table since then.
     history.set_at(name, last, now)
     return since

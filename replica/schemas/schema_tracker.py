@@ -49,6 +49,8 @@ class SchemaTracker:
         self.unseen: list[BinlogPosition] = []
         # Wanted tables that they have changed, or that are suspect, and that were not compared with the source since.
         self.changed: set[TableName] = set()
+        # Of the suspect ones the first and the last place that such a statement may stand before.
+        self.suspects: dict[TableName, tuple[BinlogPosition, BinlogPosition]] = {}
         # Where the first dump of this server began; or, of a dump by GTIDs without an event, the start of its file.
         self.begin: BinlogPosition | None = None
         # The place that the source told first: at the beginning of the dump, or before it in the same file.
@@ -69,6 +71,7 @@ class SchemaTracker:
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
         self.changed.clear()
+        self.suspects.clear()
         self.unseen.clear()
         self._is_new = history is not None
 
@@ -80,6 +83,7 @@ class SchemaTracker:
         self._reached = self._told = ("", 0)
         self._unsaved.clear()
         self.changed.clear()
+        self.suspects.clear()
         self.unseen.clear()
 
     def begin_at(self, file: str, position: int, *, is_exact: bool = True) -> None:
@@ -121,13 +125,23 @@ class SchemaTracker:
         seen = seen_changes(event, changes, self._wants_table)
         for change in seen:
             name = TableName(change.schema, change.name)
+            self.suspects.pop(name, None)
             (self.changed.discard if change.after is None else self.changed.add)(name)
         return seen
 
-    def suspect(self, tables: Iterable[Table]) -> None:
-        """A statement that the log lacks may have changed these tables: they are to be compared with the source."""
-        if self.history is not None:
-            self.changed.update(map(self.name_of, tables))
+    def suspect(self, tables: Iterable[tuple[Table, str, int]]) -> None:
+        """A statement that the log lacks may have changed tables before a place: compare them with the source."""
+        for table, file, offset in tables if self.history is not None else ():
+            name, position = self.name_of(table), BinlogPosition(file, offset)
+            first, _ = self.suspects.get(name, (position, position))
+            self.suspects[name] = first, position
+            self.changed.add(name)
+
+    def compared(self, tables: Iterable[TableName]) -> None:
+        """These tables need no comparison any more."""
+        for name in tables:
+            self.changed.discard(name)
+            self.suspects.pop(name, None)
 
     def passes_unseen(self, file: str, position: int) -> bool:
         """Whether the stream has come to a change that it does not see: tables are other ones from here on."""

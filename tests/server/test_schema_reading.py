@@ -223,6 +223,7 @@ async def test_a_statement_that_was_not_logged_is_noticed_by_the_id_of_the_table
     schema: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     is_busy: bool,
 ) -> None:
     """Without another statement. Rows had the names from before it for as long as the stream ran."""
@@ -232,7 +233,9 @@ async def test_a_statement_that_was_not_logged_is_noticed_by_the_id_of_the_table
     server.query(f"CREATE TABLE {schema}.t (a INT, b INT)")
     server.query(f"CREATE TABLE {schema}.u (c INT)")
     rows: list[dict[str, Any]] = []
-    async with replica.connect(server.dsn(), tables=f"{schema}.*") as stream:
+    store = FileSchemaStore(tmp_path / "schemas")
+    async with replica.connect(server.dsn(), tables=f"{schema}.*", schemas=store) as stream:
+        begin = stream.checkpoint
 
         async def read() -> None:
             async for event in stream:
@@ -257,8 +260,16 @@ async def test_a_statement_that_was_not_logged_is_noticed_by_the_id_of_the_table
             await until(lambda: len(rows) == 3 or task.done())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    # Nobody can know better of the second row.
     assert rows == [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"b": 5, "a": 6}]
+    # Now the second row is known, too, and the first one still is.
+    again = []
+    async with replica.connect(
+        server.dsn(), tables=f"{schema}.t", schemas=store, start=begin, stop="now"
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, replica.WriteRowsEvent):
+                again += [change.after for change in event.changes()]
+    assert again == [{"a": 1, "b": 2}, {"b": 3, "a": 4}, {"b": 5, "a": 6}]
 
 
 async def test_what_no_checkpoint_needs_is_forgotten(

@@ -229,7 +229,7 @@ def test_tables_with_other_ids_though_no_statement_is_between() -> None:
             if event.table.names_from is None:
                 decoder.name_table(number, replace(event.table, names_from="history"))
             decoder.decode(insert(number, [b"abcd"]))
-        found = list(map(str, decoder.renumbered))
+        found = [str(table) for table, *_ in decoder.renumbered]
         decoder.renumbered.clear()
         return found
 
