@@ -2,6 +2,9 @@
 
 MySQL: it has received them. MariaDB: its replication runs, and the domain has not passed their sequences; what it has
 received needs a privilege there that few users have.
+
+A replica without log_replica_updates (MariaDB's default, there log_slave_updates) has these transactions, but not in
+its log: a stream that waits there gets nothing, and then the rows that are written after the promotion.
 """
 
 from collections.abc import Sequence
@@ -33,8 +36,35 @@ async def check_lag(
         )
 
 
+async def check_logs_replicated(session: Session, source: Source) -> None:
+    """Raise ``ConnectionLostError``, which is tried again, for a replica that does not log what it replicates.
+
+    It can be used once it is promoted. A user who may not ask whether it is a replica gets the error, too.
+    """
+    if source.logs_replicated:
+        return
+    sql = "SHOW ALL SLAVES STATUS" if source.is_mariadb else _status_statement(source)
+    try:
+        reason = "is a replica" if await session.query(sql) else ""
+    except ServerError:
+        privilege = (
+            "SLAVE MONITOR" if source.is_mariadb and source.version >= (10, 5) else "REPLICATION CLIENT"
+        )
+        reason = f"may be a replica (to let this user ask: GRANT {privilege} ON *.*)"
+    if reason:
+        name = "log_slave_updates" if source.is_mariadb else "log_replica_updates"
+        raise ConnectionLostError(
+            f"{session.options.address} {reason}, and has {name}=OFF: its log lacks what it replicates -- set {name} "
+            "to ON, or wait until it is promoted (RESET REPLICA ALL)"
+        )
+
+
+def _status_statement(source: Source) -> str:
+    return "SHOW REPLICA STATUS" if source.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
+
+
 async def _received(session: Session, source: Source) -> GtidSet:
-    sql = "SHOW REPLICA STATUS" if source.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
+    sql = _status_statement(source)
     received = GtidSet()
     try:
         channels = await session.query(sql)

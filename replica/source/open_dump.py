@@ -172,7 +172,7 @@ async def _open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | 
 async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     progress, end = broken.progress, broken.end
     is_elsewhere = greeted.source.has_gtids and not is_same_server(broken.identity, greeted.source)
-    check_move(broken.identity, greeted.source, greeted.session.options)
+    await check_move(broken.identity, greeted.source, greeted.session)
     gtid_set = progress.resume_set
     if is_elsewhere:
         progress.unlogged = ()

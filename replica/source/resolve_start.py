@@ -22,11 +22,10 @@ from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint, split_
 from protocol.records import record, replace
 
 from ..config.log_facts import log_facts
-from ..config.options import Options
 from ..config.selection import Start
 from ..sql.quoting import first_names, hex_literal
 from .gtid_gaps import check_all_have_gtids
-from .lagging_replica import check_lag
+from .lagging_replica import check_lag, check_logs_replicated
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
@@ -246,7 +245,7 @@ def _gtids(text: str) -> list[MariadbGtid]:
 async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Source) -> StartPoint:
     identity, begun = (checkpoint.server_uuid, checkpoint.server_id), checkpoint.file_begun
     known = (checkpoint.file, begun) if begun and not source.is_galera else None
-    check_move(identity, source, session.options)
+    await check_move(identity, source, session)
     if checkpoint.gtid_set is not None and source.has_gtids:
         gtid_set = parse_gtid_set(checkpoint.gtid_set)
         point = await from_gtids(gtid_set, session, source)
@@ -283,10 +282,11 @@ def can_go_on_at(source: Source, identity: tuple[str | None, int | None], *, by_
     return is_same_server(identity, source) or (by_gtids and source.has_gtids and not source.counts_alone)
 
 
-def check_move(identity: tuple[str | None, int | None], source: Source, options: Options) -> None:
+async def check_move(identity: tuple[str | None, int | None], source: Source, session: Session) -> None:
     """Raise ``SourceChangedError`` for another server than before, if a stream would miss rows there.
 
-    GTIDs of one node of Galera may mean nothing on others, and table names may have another case.
+    GTIDs of one node of Galera may mean nothing on others, and table names may have another case. A replica may log
+    nothing of what it replicates: see ``check_logs_replicated``.
     """
     if identity == (None, None) or is_same_server(identity, source):
         return
@@ -296,13 +296,14 @@ def check_move(identity: tuple[str | None, int | None], source: Source, options:
             f"{source.server_uuid}: with wsrep_gtid_mode=OFF each node counts its transactions itself, and a GTID "
             "names others here -- connect to that node, or set wsrep_gtid_mode=ON on all nodes and copy the data anew"
         )
-    patterns = {*options.tables, *options.exclude_tables}
+    patterns = {*session.options.tables, *session.options.exclude_tables}
     lost = sorted(pattern for pattern in patterns if pattern.lower() not in patterns)
     if source.lowers_names and lost:
         raise SourceChangedError(
             f"another server answers than before, and it has lower_case_table_names=1: {first_names(lost)} matches "
             "no table of its log -- name the tables in lower case, too"
         )
+    await check_logs_replicated(session, source)
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:

@@ -21,6 +21,7 @@ from .server_name import NAME_VARIABLES, server_name, variables_of, variables_st
 from .session import Session
 from .statement_answers import Answer, Question, first_text, only_row, read_value, rows_of
 
+_LOGS_REPLICATED: Final = ("log_replica_updates", "log_slave_updates")
 # Every user may read these variables, and a server leaves out variables that it does not know.
 _VARIABLES: Final = (
     "binlog_checksum",
@@ -30,6 +31,7 @@ _VARIABLES: Final = (
     "gtid_mode",
     "gtid_slave_pos",
     "log_bin",
+    *_LOGS_REPLICATED,
     "lower_case_table_names",
     "rpl_semi_sync_master_enabled",
     "version_comment",
@@ -65,7 +67,8 @@ class Source:
     ``is_galera``: it is a node of a cluster of MariaDB, and other nodes may have its server_id. ``counts_alone``: it
     is, and GTIDs of other nodes name other transactions (wsrep_gtid_mode=OFF). ``is_semi_sync``: commits on MariaDB
     may wait for replicas. ``unlogged`` is the place in domains of which MariaDB's log has nothing: what they hold was
-    replicated before the log began. ``name`` tells the server from others behind its address.
+    replicated before the log began. ``logs_replicated``: as a replica it logs what it replicates. ``name`` tells the
+    server from others behind its address.
     """
 
     is_mariadb: bool
@@ -86,6 +89,7 @@ class Source:
     counts_alone: bool = False
     is_semi_sync: bool = False
     unlogged: tuple[MariadbGtid, ...] = ()
+    logs_replicated: bool = True
     name: str = ""
 
     @property
@@ -158,6 +162,8 @@ async def ask(session: Session) -> Source:
         is_galera=is_galera,
         counts_alone=is_galera and is_mariadb and found.get("wsrep_gtid_mode", "OFF").upper() == "OFF",
         unlogged=read_value(lambda text: _unlogged(text, found), found.get("gtid_slave_pos", ""), statement),
+        # MySQL 8.0 has both names of the variable, later versions and MariaDB have one.
+        logs_replicated="OFF" not in (found.get(one, "").upper() for one in _LOGS_REPLICATED),
         is_semi_sync=is_mariadb and found.get("rpl_semi_sync_master_enabled", "OFF").upper() == "ON",
         name=name,
     )

@@ -20,7 +20,7 @@ async def resume_point(greeted: Greeted, start: Offset, *, is_by_gtid: bool) -> 
     """
     session, source, gtids = greeted.session, greeted.source, start.gtids
     is_same = is_same_server(start.identity, source)
-    check_move(start.identity, source, session.options)
+    await check_move(start.identity, source, session)
     begun = None
     if is_same and start.file_begun and not source.is_galera:
         begun = start.file, start.file_begun

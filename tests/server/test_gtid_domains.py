@@ -23,12 +23,12 @@ _MAIN, _OTHER = 5, 6
 @pytest.fixture
 def pair(extra_server: Callable[..., Server]) -> tuple[Server, Server]:
     """Two servers with the same empty table, and empty logs."""
-    servers = extra_server("mariadb:11.8"), extra_server("mariadb:11.8")
-    for server in servers:
+    first, second = (extra_server("mariadb:11.8", "--log-slave-updates") for _ in range(2))
+    for server in (first, second):
         server.query("CREATE DATABASE d")
         server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         server.query("RESET MASTER")
-    return servers
+    return first, second
 
 
 def write(server: Server, domain: int, server_id: int, *numbers: int) -> None:

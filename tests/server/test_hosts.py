@@ -261,3 +261,36 @@ async def test_an_address_moves_to_a_replica_that_lags_behind(
         insert(source, 2)
         assert await task == [(2,)]
         assert stream.status.server_id == other.server_id
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("mysql:9.7", "--log-replica-updates=OFF"), ("mariadb:11.8", "--log-slave-updates=OFF")],
+)
+async def test_a_replica_that_does_not_log_what_it_replicates(
+    name: str, argument: str, supervised_server: Callable[..., Server]
+) -> None:
+    """A stream waited there without an error while rows came by replication, and then gave those behind them."""
+    source = supervised_server(name, *ARGUMENTS[name.split(":")[0]])
+    other = supervised_server(name, argument)
+    if source.family == "mariadb":
+        for server in (source, other):
+            server.query(f"GRANT SLAVE MONITOR ON *.* TO {server.replica_user}")
+    await asyncio.to_thread(topology.follow, other, source)
+    source.query("CREATE DATABASE moved")
+    source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
+    start = start_of(source, GTID)
+    async with stream_of(source, other, start=start, tables="moved.*") as stream:
+        insert(source, 1)
+        assert await take_rows(stream, 1) == [(1,)]
+        await finish(stream)
+        await asyncio.to_thread(topology.catch_up, other, source)
+        await asyncio.to_thread(container.kill, source, stays_down=True)
+        task = asyncio.create_task(take_rows(stream, 1))
+        await until_waiting(stream, "its log lacks what it replicates")
+        assert not task.done()
+        # Nothing more comes to it by replication: its log has all from here on.
+        await asyncio.to_thread(topology.promote, other)
+        insert(other, 2)
+        assert await task == [(2,)]
+        assert stream.status.server_id == other.server_id
