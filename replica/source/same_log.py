@@ -17,7 +17,7 @@ from typing import Final
 from protocol.binlog.events import FormatDescriptionEvent
 from protocol.errors import ReplicaError, ServerError, SourceChangedError
 from protocol.gtid import AnyGtidSet, MariadbGtidSet
-from protocol.position import BinlogPosition, is_older
+from protocol.position import BinlogPosition, is_older, split_file_name
 
 from ..sql.quoting import hex_literal, text_literal
 from ..transactions.boundary import Progress
@@ -53,6 +53,8 @@ async def check_same_log(
     except ServerError:
         return
     size = files.get(place.file)
+    for newest in list(files)[-1:]:
+        _check_base(place.file, newest, source)
     if size is None:
         is_there = not any(is_older(name, place.file) for name in list(files)[-1:])
     elif place.position > read_value(int, size, "SHOW BINARY LOGS"):
@@ -70,6 +72,8 @@ async def check_same_log(
 def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source) -> None:
     """Note when a file was begun; ``SourceChangedError`` if a file of that name was begun at another time before."""
     begun = event.file, event.header.timestamp
+    if progress.begun is not None and not source.is_galera:
+        _check_base(progress.begun[0], event.file, source)
     if progress.begun is not None and progress.begun[0] == event.file and progress.begun != begun:
         raise _was_reset(BinlogPosition(event.file, progress.position), source)
     # A node of Galera may have the server_id of another one, and has files of its own.
@@ -82,6 +86,26 @@ def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source)
 def note_file(event: FormatDescriptionEvent, progress: Progress) -> None:
     """Note when a file was begun, of a log that is surely the right one."""
     progress.begun = event.file, event.header.timestamp
+
+
+def _check_base(before: str, now: str, source: Source) -> None:
+    """Raise ``SourceChangedError`` if the files' names differ in more than their numbers: they have no order.
+
+    MariaDB keeps beside its files the GTIDs that it has given, under the same name, and gives them anew
+    (MYSQL_BIN_LOG::read_state_from_file in sql/log.cc). MySQL keeps them in mysql.gtid_executed.
+    """
+    if split_file_name(before)[0] == split_file_name(now)[0]:
+        return
+    remedy = (
+        "MariaDB has given its GTIDs anew then: copy the data again, or start at the first file of the new log, if "
+        "all of the old one was read"
+        if source.is_mariadb
+        else "to go on, start at the checkpoint's GTID set (start=), with a new checkpoint store and schema store"
+    )
+    raise SourceChangedError(
+        f"the source's log files have another name than before, {now} after {before} (log_bin, which may follow the "
+        f"host's name) -- {remedy}"
+    )
 
 
 def _was_reset(place: BinlogPosition, source: Source) -> SourceChangedError:

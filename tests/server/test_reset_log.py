@@ -23,6 +23,9 @@ from replica.config.options import Options
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from tests.faults import container
+from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import take_rows
 from tests.support.servers import Server
 
 WAIT = 30
@@ -298,3 +301,34 @@ def test_spark_on_another_machine_finds_a_transaction_at_the_place(
         server.query("FLUSH BINARY LOGS")
     with pytest.raises(SourceChangedError, match=r"is not the one that was read up to .*copy the data again"):
         read_to_end(server, tmp_path / "third", offset)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_log_files_get_another_name(is_restarted: bool, extra_server: Callable[..., Server]) -> None:
+    """As if a server's log_bin were changed: the error told of lost transactions, or of places without an order."""
+    before, after = (
+        extra_server("mariadb:11.8", "--server-id=77", f"--log-bin={name}") for name in ("binlog", "newlog")
+    )
+    for server in (before, after):
+        reset_server(server)
+    async with asyncio.timeout(WAIT), FaultProxy(before.port) as proxy:
+        first = stream_through(proxy, before, start="now", tables="w.*")
+        with pytest.raises(SourceChangedError, match=r"newlog\.000001 after binlog"):
+            await _read_on(first, before, proxy, after, is_restarted=is_restarted)
+
+
+async def _read_on(
+    stream: library.BinlogStream, before: Server, proxy: FaultProxy, after: Server, *, is_restarted: bool
+) -> None:
+    async with stream:
+        fill(before, 1, 1)
+        assert await take_rows(stream, 1) == [(1, "x")]
+        while not isinstance(await anext(stream), library.XidEvent):
+            pass
+        await stream.acknowledge()
+        proxy.retarget(after.port)
+        if is_restarted:
+            async with stream_through(proxy, after, start=stream.checkpoint) as again:
+                await anext(again)
+        proxy.cut_now()
+        await anext(stream)
