@@ -33,7 +33,7 @@ async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[Tab
     handshake = session.handshake
     traits = LogTraits(handshake.is_mariadb, handshake.version)
     shapes: dict[TableName, Shape] = {}
-    for where in _conditions(tables):
+    for where in conditions_of(tables):
         queries = BaselineQueries.of(traits, where)
         parts = [[tuple(map(_text, row)) for row in await session.query(sql)] for sql in _of_tables(queries)]
         for name, shape in baseline((), *parts).tables.items():
@@ -42,11 +42,11 @@ async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[Tab
     return shapes
 
 
-def _conditions(tables: Iterable[TableName]) -> Iterator[str]:
-    """What selects the tables, some at a time."""
+def conditions_of(tables: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What selects these tables in a query of information_schema, some at a time; it follows another condition."""
     schemas: dict[str, list[str]] = {}
-    for table in tables:
-        schemas.setdefault(table.schema, []).append(hex_literal(table.name))
+    for schema, name in tables:
+        schemas.setdefault(schema, []).append(hex_literal(name))
     for schema, names in schemas.items():
         left, size = iter(names), 1 if len(names) < _FEW else _TOGETHER
         while some := list(islice(left, size)):

@@ -42,7 +42,7 @@ from .table_list import (
     check_keys,
     denied,
     key_columns_of,
-    list_tables,
+    list_named,
     name_tables,
     read_plans,
 )
@@ -454,7 +454,7 @@ class Copier:
         """Whether what has a name now is a table, and no view. Raises for one that cannot be copied exactly."""
         assert self._source is not None
         table = plan.table.schema, plan.table.name
-        found = await list_tables(session, lambda *name: name == table)
+        found = await list_named(session, [table])
         for one in found:
             one.check()
             knows_gtids = self._place().gtid_set is not None

@@ -13,7 +13,7 @@ from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
 from ..config.table_filter import TableFilter
 from ..schemas.shape import Shape
-from ..schemas.table_shapes import read_shapes
+from ..schemas.table_shapes import conditions_of, read_shapes
 from ..source.hidden_from_user import DENIED
 from ..source.server_facts import Source, has_exact_gtids
 from ..source.session import Session
@@ -74,13 +74,21 @@ def check_tables(tables: Iterable[Listed]) -> None:
 
 async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed]:
     """All tables that the user may see and the filter wants, in the order of their names; no views."""
-    rows = await session.query(_TABLES)
-    listed = [
-        Listed(str(schema), str(name), str(engine or ""), read_value(int, estimate or "0", _TABLES))
-        for schema, name, engine, estimate in rows
-    ]
+    listed = await _list(session, _TABLES)
     wanted = [one for one in listed if wants is None or wants(one.schema, one.name)]
     return sorted(wanted, key=lambda one: one.identity)
+
+
+async def list_named(session: Session, tables: Iterable[TableId]) -> list[Listed]:
+    """Those of the tables that exist and that the user may see; no views. It costs these, not all of the source."""
+    return [one for where in conditions_of(tables) for one in await _list(session, _TABLES + where)]
+
+
+async def _list(session: Session, sql: str) -> list[Listed]:
+    return [
+        Listed(str(schema), str(name), str(engine or ""), read_value(int, estimate or "0", _TABLES))
+        for schema, name, engine, estimate in await session.query(sql)
+    ]
 
 
 async def check_found(

@@ -26,12 +26,11 @@ from protocol.records import record, replace
 from protocol.rows.table import Table
 
 from ..arrow import batch_schema
-from ..config.table_filter import exact_pattern, table_filter
 from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
 from ..snapshot.range_reader import RangeChunk, open_behind, read_ranges
 from ..snapshot.row_keys import KeyRange
-from ..snapshot.table_list import list_tables, read_plans
+from ..snapshot.table_list import list_named, read_plans
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from .json_text import decimal_texts
@@ -157,7 +156,7 @@ async def _plan(options: SourceOptions, expected: pa.Schema) -> tuple[list[list[
     try:
         await prepare_session(session)
         table = _identity(options)
-        listed = await list_tables(session, table_filter((exact_pattern(str(options.table)),), ()))
+        listed = await list_named(session, [table])
         plan = (await read_plans(session, source, [table], session.options)).get(table)
         if plan is None or not listed:
             raise ConfigurationError(f"table: the source has no table {options.table}")

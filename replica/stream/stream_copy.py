@@ -21,7 +21,7 @@ from protocol.rows.table import table_text
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
-from ..config.table_filter import exact_pattern, table_filter
+from ..config.table_filter import table_filter
 from ..snapshot.marks import LOWEST, Place
 from ..source.hosts import first_host
 from ..source.resolve_start import StartPoint, is_same_server
@@ -209,14 +209,13 @@ class StreamCopy:
         if self._source is None:
             return
         from ..snapshot.table_copy import TableProgress
-        from ..snapshot.table_list import key_columns_of, list_tables
+        from ..snapshot.table_list import key_columns_of, list_named
 
         with beside_the_dump():
             session = await first_host(self._options, Session.open)
         try:
             ordered = list(dict.fromkeys(self._account.ordered))
-            patterns = [f"{exact_pattern(schema)}.{exact_pattern(name)}" for schema, name in ordered]
-            listed = {one.identity: one for one in await list_tables(session, table_filter(patterns))}
+            listed = {one.identity: one for one in await list_named(session, ordered)}
             for table in ordered:
                 if table not in listed:
                     self._account.ordered.remove(table)

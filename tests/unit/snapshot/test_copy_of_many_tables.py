@@ -216,6 +216,24 @@ async def test_the_shapes_of_many_tables_are_asked_for_together(tables: int, sta
     assert all(whole.count(name.name.encode().hex().upper()) == 3 for name in names)
 
 
+async def test_a_table_that_comes_in_is_listed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tables of the source were listed for each of them: 10,000 rows, and 1,000 times that for 1,000 tables."""
+    copy, name, server = SnapshotCopy(), identity(7), _Server()
+    copy.add(name, KeyColumns((), ()), PLACE)
+
+    async def read_plans(*_: object) -> object:
+        table = SimpleNamespace(schema=name[0], name=name[1])
+        return {name: SimpleNamespace(key_names=KEY.names, table=table)}
+
+    monkeypatch.setattr(copier, "read_plans", read_plans)
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
+    reading = copier.Copier(options, copy, lambda: PLACE)
+    monkeypatch.setattr(reading, "_source", object())
+    assert await reading._plan(server, name) is None  # type: ignore[arg-type]
+    [listing] = server.asked
+    assert name[1].encode().hex().upper() in listing
+
+
 async def test_a_plan_that_was_read_early_may_be_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that is gone is a reason to read the plan again, but not to fail with the same SELECT for ever."""
     monkeypatch.setattr(copier, "_PAUSES", (0,))
