@@ -199,12 +199,11 @@ class _ShapeBefore:
         self._charset, self._engine, self._periods = after.charset, after.engine, after.periods
 
     def run(self) -> Shape:
-        for clause in self._clauses:
-            if isinstance(clause, ddl.AddColumn):
-                self._take_added(clause)
+        self._take_added([clause for clause in self._clauses if isinstance(clause, ddl.AddColumn)])
         # Keys name columns as they are called behind the statement.
         self._undo_keys()
         self._change_back()
+        self._set_visibility([clause for clause in self._clauses if isinstance(clause, ddl.AlterVisibility)])
         for clause in self._clauses:
             undo_one = _TABLE_CLAUSES.get(type(clause))
             if undo_one is not None:
@@ -224,19 +223,24 @@ class _ShapeBefore:
         self._fewest += fewest
         self._most += most
 
-    def _place(self, name: str) -> int | None:
-        folded = fold(name)
-        return next((at for at, column in enumerate(self._columns) if fold(column.name) == folded), None)
+    def _places(self) -> dict[str, int]:
+        """The place of each column by its folded name: for statements with a clause for each of many columns."""
+        return {fold(column.name): place for place, column in enumerate(self._columns)}
 
-    def _take_added(self, clause: ddl.AddColumn) -> None:
-        place = self._place(clause.column.name)
-        if place is not None:
-            del self._columns[place]
-            self._lose(0, int(clause.is_conditional))
-        elif self._most and not clause.is_conditional:
-            self._fewest, self._most = max(self._fewest - 1, 0), self._most - 1
-        else:
-            raise UnknownShapeError(f"no column {clause.column.name} is known")
+    def _take_added(self, clauses: Sequence[ddl.AddColumn]) -> None:
+        places = self._places() if clauses else {}
+        added = set()
+        for clause in clauses:
+            place = places.pop(fold(clause.column.name), None)
+            if place is not None:
+                added.add(place)
+                self._lose(0, int(clause.is_conditional))
+            elif self._most and not clause.is_conditional:
+                self._fewest, self._most = max(self._fewest - 1, 0), self._most - 1
+            else:
+                raise UnknownShapeError(f"no column {clause.column.name} is known")
+        if added:
+            self._columns = [column for place, column in enumerate(self._columns) if place not in added]
 
     def _change_back(self) -> None:
         """DROP, CHANGE, MODIFY and RENAME COLUMN, all at once: names may be swapped."""
@@ -244,12 +248,13 @@ class _ShapeBefore:
         names: dict[str, str] = {}
         conditional: set[str] = set()
         dropped: dict[str, bool] = {}
+        places = self._places()
         for clause in sorted(self._clauses, key=_is_conditional):
             if isinstance(clause, ddl.DropColumn):
                 dropped[fold(clause.name)] = clause.is_conditional
             elif isinstance(clause, ddl.ChangeColumn | ddl.RenameColumn):
                 new = clause.column.name if isinstance(clause, ddl.ChangeColumn) else clause.new_name
-                place = self._place(new)
+                place = places.get(fold(new))
                 if clause.is_conditional and fold(new) in names:
                     # Another clause gave a column this name, so this one found none, unless that one is conditional.
                     if place is not None and fold(new) in conditional:
@@ -356,11 +361,13 @@ class _ShapeBefore:
         if clause.options.is_versioned:
             self._remove_period(None)
 
-    def _set_visibility(self, clause: ddl.AlterVisibility) -> None:
-        self._columns = [
-            replace(column, invisible=clause.is_visible) if fold(column.name) == fold(clause.name) else column
-            for column in self._columns
-        ]
+    def _set_visibility(self, clauses: Sequence[ddl.AlterVisibility]) -> None:
+        invisible = {fold(clause.name): clause.is_visible for clause in clauses}
+        if invisible:
+            self._columns = [
+                replace(column, invisible=invisible.get(fold(column.name), column.invisible))
+                for column in self._columns
+            ]
 
     def _remove_period(self, clause: ddl.AddVersioning | None) -> None:
         self._hidden = [column for column in self._hidden if column.role == "hash"]
@@ -389,7 +396,6 @@ _TABLE_CLAUSES: Final[Mapping[type, Callable[[_ShapeBefore, Any], None]]] = Mapp
     {
         ddl.ConvertCharset: _ShapeBefore._unconvert,
         ddl.SetOptions: _ShapeBefore._unset_options,
-        ddl.AlterVisibility: _ShapeBefore._set_visibility,
         ddl.AddVersioning: _ShapeBefore._remove_period,
         ddl.DropVersioning: _ShapeBefore._restore_period,
         ddl.AddPeriod: _ShapeBefore._forget_period,
