@@ -34,6 +34,7 @@ MOST_TEXT: Final = 2000
 # A longer text is compressed: keys to be read again are many, and alike.
 _MOST_PLAIN: Final = 1000
 _COMPRESSED: Final = "zlib:"
+_WAITS: Final = TableProgress()
 
 
 @record(slots=True, frozen=True)
@@ -147,7 +148,7 @@ class CopyState:
         if self.has_all and len(tables) > MOST_NAMED:
             through = _count(tables, lambda progress: progress.is_whole)
             left = tables[through:]
-            behind = _count(left[::-1], lambda progress: progress == TableProgress())
+            behind = _count(left[::-1], lambda progress: progress == _WAITS)
             if through:
                 rows = sum(progress.rows for _, progress in tables[:through])
                 content["through"] = [*tables[through - 1][0], rows]
@@ -157,7 +158,7 @@ class CopyState:
         for (schema, name), progress in tables:
             if progress.is_whole:
                 whole.append([schema, name, progress.rows])
-            elif progress == TableProgress():
+            elif progress == _WAITS:
                 waiting.append([schema, name])
             else:
                 begun.append([schema, name, *_progress_values(progress)])

@@ -43,18 +43,29 @@ class TablesAtWork:
         self.totals = CopyTotals()
         #: The tables that are not complete, in the order in which they are copied.
         self.unfinished: dict[TableId, TableCopy] = {}
-        # Tables with windows in flight, and tables that were changed since somebody looked at them.
+        # Tables that were changed since somebody looked at them; those that have windows in flight, or had them last
+        # time; those whose copies begin anew, which the consumer has not heard.
         self._stirred: dict[TableId, TableCopy] = {}
+        self._reading: dict[TableId, TableCopy] = {}
+        self._void: dict[TableId, TableCopy] = {}
         self._counted: dict[TableId, CopyTotals] = {}
 
     @property
     def in_flight(self) -> int:
         """How many windows are open, or hold rows that were not delivered."""
-        return sum(table.in_flight for table in self._stirred.values())
+        for identity in [one for one, table in self._reading.items() if not table.in_flight]:
+            del self._reading[identity]
+        return sum(table.in_flight for table in self._reading.values())
 
     def note(self, identity: TableId, table: TableCopy) -> None:
         """A table was added, has another progress, or has touches or windows that it did not have before."""
         self._stirred[identity] = table
+        if table.in_flight:
+            self._reading[identity] = table
+        if table.progress.is_void:
+            self._void[identity] = table
+        else:
+            self._void.pop(identity, None)
         if table.progress.is_whole:
             self.unfinished.pop(identity, None)
         else:
@@ -68,13 +79,14 @@ class TablesAtWork:
 
     def remove(self, identity: TableId) -> None:
         """A table is no part of the copy any more. What was delivered of it still counts."""
-        self._stirred.pop(identity, None)
+        for known in (self._stirred, self._reading, self._void):
+            known.pop(identity, None)
         self.unfinished.pop(identity, None)
         self.totals -= CopyTotals(self._counted.pop(identity, _NONE).complete)
 
     def void(self) -> Iterator[tuple[TableId, TableCopy]]:
         """The tables whose copies begin anew, which the consumer has not heard."""
-        return ((identity, table) for identity, table in self._stirred.items() if table.progress.is_void)
+        return iter(self._void.items())
 
     def look(self) -> Iterator[tuple[TableId, TableCopy]]:
         """The tables that may have something to deliver. One that has nothing, and nothing in flight, is left out
@@ -86,4 +98,4 @@ class TablesAtWork:
 
     def reading(self) -> Iterator[TableCopy]:
         """The tables that may have windows in flight."""
-        return iter(list(self._stirred.values()))
+        return iter(list(self._reading.values()))

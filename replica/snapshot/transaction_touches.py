@@ -108,6 +108,8 @@ class Touching:
     moved: dict[TableId, Moved] = field(default_factory=dict)
     is_prepared: bool = False
     handed: set[TableId] = field(default_factory=set)
+    # What a checkpoint keeps of a prepared transaction: the same each time, and nothing adds a key to it.
+    _kept: dict[TableId, tuple[Key, ...]] | None = field(default=None, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.touched)
@@ -132,9 +134,11 @@ class Touching:
         return touching
 
     def keys(self) -> dict[TableId, tuple[Key, ...]]:
-        """The keys for a checkpoint: none of tables whose rows the consumer has got."""
-        touched = {table: tuple(keys) for table, keys in self.touched.items()}
-        return dict.fromkeys(sorted(self.handed), ()) | touched
+        """The keys of a prepared transaction for a checkpoint: none of tables whose rows the consumer has got."""
+        if self._kept is None:
+            touched = {table: tuple(keys) for table, keys in self.touched.items()}
+            self._kept = dict.fromkeys(sorted(self.handed), ()) | touched
+        return self._kept
 
     def make_doubtful(self) -> None:
         """The log does not tell which of the changes stand: read all their rows again."""

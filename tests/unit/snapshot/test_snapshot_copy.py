@@ -102,7 +102,7 @@ def test_a_table_whose_copy_begins_anew_is_read_after_the_consumer_knows() -> No
     copy, place = SnapshotCopy(), Place("binlog.000003", 500, GtidSet(GTIDS))
     copy.add(IDENTITY, KeyColumns(("id",), (0,)), Place("binlog.000001", 4, GtidSet()))
     copy.tables[IDENTITY].progress = TableProgress(rows=7, is_read=True, is_whole=True)
-    copy.tables[IDENTITY].restart()
+    copy._restart(IDENTITY)
     assert list(copy.windows(place, 9)) == []
     event = copy.deliver(place)
     assert isinstance(event, SnapshotRestartedEvent)
@@ -125,6 +125,7 @@ def test_windows_in_flight_do_not_outlive_a_copy_that_begins_anew() -> None:
     [keys, chunk] = [window for _, window in copy.windows(place, 2)]
     assert (keys.what, chunk.what) == ("keys", "chunk")
     table.progress = table.progress.with_again([(number,) for number in range(MOST_AGAIN + 1)])
+    copy._changed(IDENTITY)
     event = copy.deliver(place)
     assert isinstance(event, SnapshotRestartedEvent)
     assert keys.is_void
