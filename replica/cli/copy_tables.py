@@ -30,7 +30,8 @@ replica.connect(dsn, checkpoints=replica.FileCheckpointStore("DIR/checkpoint.jso
 Nothing is locked on the source, no transaction lasts longer than a chunk, and SELECT, REPLICATION SLAVE and
 REPLICATION CLIENT (MariaDB: BINLOG MONITOR) are enough. Rows are read in chunks while the log is followed; rows that
 changed meanwhile are replaced in the files at the end. So the source must log whole rows (binlog_row_image=FULL), and
-keep its log until the copy ends. DDL of a table begins that table again.
+keep its log until the copy ends. DDL of a table begins that table again. A table that is created meanwhile is not
+copied; a warning names it if it has got rows.
 
 Ctrl-C or a kill loses at most the last ten seconds: run the same command again to go on. The exit code is 0 if the
 copy is finished, and 130 after Ctrl-C, SIGTERM and SIGHUP. Each table has a folder, DIR/schema.table. JSON lines have
@@ -100,6 +101,8 @@ async def _copy(exporter: "Exporter", console: Console, progress: "_CopyProgress
 def _finish(exporter: "Exporter", options: Namespace, console: Console) -> None:
     for table in exporter.dropped:
         console.note(f"warning: {table} was dropped or renamed during the copy, and has no files")
+    for table in exporter.left_out:
+        console.note(f"warning: {table} was created during the copy, and has no files")
     tables = rows = 0
     for table, count in exporter.finish():
         console.write(f"{count:>14,}  {printable(table)}\n")

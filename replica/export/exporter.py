@@ -9,7 +9,7 @@ from protocol.errors import ConfigurationError
 from protocol.records import replace
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
-from protocol.rows.table import Table
+from protocol.rows.table import Table, table_text
 
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
@@ -51,6 +51,7 @@ class Exporter:
         self._folder = WorkFolder(folder, row_format(format_name), wanted)
         self._file_rows = file_rows
         self._committed_at = monotonic()
+        self._left_out: dict[tuple[str, str], None] = {}
         checkpoint = self._folder.checkpoint
         #: Whether an earlier run has begun it.
         self.is_resumed = checkpoint is not None
@@ -74,6 +75,11 @@ class Exporter:
     def dropped(self) -> list[str]:
         """Tables that were dropped or renamed meanwhile, and are not in the export."""
         return [f"{table.schema}.{table.name}" for table in self._folder.tables.values() if table.is_dropped]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Tables with rows of which this run has seen that they were made meanwhile. They are not in the export."""
+        return [table_text(*table) for table in self._left_out]
 
     @property
     def waits_for(self) -> list[str]:
@@ -176,6 +182,7 @@ class Exporter:
         identity = table.schema, table.name
         if identity not in self._folder.tables:
             # A table that was created later, and is not exported.
+            self._left_out[identity] = None
             return []
         return self._folder.operations(identity, table, _row(table, change.before), _row(table, change.after))
 
