@@ -125,11 +125,11 @@ class CopyState:
         """
         if wants is not None:
             self.tables = {table: one for table, one in self.tables.items() if wants(*table)}
-            kept = {
+            # Without tables too: their XA COMMIT is then known to bring nothing.
+            self.prepared = {
                 xid: {table: keys for table, keys in touched.items() if table in self.tables}
                 for xid, touched in self.prepared.items()
             }
-            self.prepared = {xid: touched for xid, touched in kept.items() if touched}
         before = self.selection
         self.selection = selection if copies_new else both_select(before, selection)
         if before != selection:
@@ -139,6 +139,9 @@ class CopyState:
             return []
         new = [table for table in listed if not selected(*table)]
         self.tables |= dict.fromkeys(new, TableProgress(is_void=True))
+        if new:
+            # Their rows of tables that were not selected are not known: at an XA COMMIT all is read again.
+            self.prepared = {}
         return new
 
     def _text(self) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 import replica
 from tests.server.support.copied_tables import Kept, make_table
-from tests.server.support.streams import SECONDS, stream_of
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
 from tests.support.servers import Server
 
 
@@ -44,6 +47,37 @@ async def test_tables_that_are_selected_later_are_copied(server: Server, schema:
     for name in "tu":
         assert kept.differences(server, schema, name) == []
     assert kept.violations == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "later", "reads"),
+    [("o", "t", 0), ("tu", "tu", 10 + 102 + 12)],
+    ids=["another table", "a table that comes in"],
+)
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_xa_that_is_prepared_between_two_lives(
+    server: Server, schema: str, tmp_path: Path, changed: str, later: Sequence[str], reads: int
+) -> None:
+    """Of tables that are not selected it is no matter. If one is selected before its end, its rows come by a copy."""
+    make_table(server, schema, "t", 100)
+    for name in "uo":
+        make_table(server, schema, name, 10)
+    kept, store = Kept(dict.fromkeys("tu", ("id",))), tmp_path / "checkpoint"
+    assert await follow(server, store, kept, [f"{schema}.t"]) == 100
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(f"XA START '{schema}'")
+        for name in changed:
+            cursor.execute(f"INSERT INTO {schema}.{name} VALUES (990, 1, 'x'), (991, 1, 'x')")
+        for sql in ("END", "PREPARE"):
+            cursor.execute(f"XA {sql} '{schema}'")
+        assert await follow(server, store, kept, [f"{schema}.t"]) == 0
+        tables = [f"{schema}.{name}" for name in later]
+        came = await follow(server, store, kept, tables)
+        cursor.execute(f"XA COMMIT '{schema}'")
+    came += await follow(server, store, kept, tables)
+    assert [kept.differences(server, schema, name) for name in later] == [[]] * len(later)
+    assert kept.violations == []
+    assert came == reads
 
 
 async def test_a_selection_that_grows_in_the_midst_of_a_copy_of_many(
