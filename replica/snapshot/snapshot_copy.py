@@ -10,7 +10,7 @@ state     what a checkpoint keeps
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
-from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent
+from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent, XaPrepareEvent
 from protocol.constants import STATEMENT_FRAME
 from protocol.errors import StatementFormatError
 from protocol.rows.table import Table
@@ -33,7 +33,7 @@ from .statement_effects import Coverage, changed_tables, moved_tables, takes_row
 from .table_copy import TableCopy, TableProgress
 from .tables_ahead import ShownTables, TablesAhead
 from .tables_at_work import CopyTotals, TablesAtWork
-from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
+from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches, xid_of
 from .window import Window
 
 
@@ -163,16 +163,19 @@ class SnapshotCopy:
     def next_statement(self, events: Sequence[Event]) -> int:
         """The number of the first event with a statement that may begin copies anew; -1 without one.
 
-        The consumer hears that its rows are void before it gets changes of the others.
+        The consumer hears that its rows are void before it gets changes of the others. Behind an XA COMMIT rows of a
+        table without a key are hidden.
         """
-        return next(
-            (
-                number
-                for number, event in enumerate(events)
-                if type(event) is QueryEvent and not event.sql.startswith(STATEMENT_FRAME)
-            ),
-            -1,
-        )
+        prepared = list[Xid]()
+        for number, event in enumerate(events):
+            if type(event) is QueryEvent:
+                if not event.sql.startswith(STATEMENT_FRAME) or self._touches.brings_rows(
+                    event.sql, prepared
+                ):
+                    return number
+            elif type(event) is XaPrepareEvent:
+                prepared.append(xid_of(event))
+        return -1
 
     def follows(self, table: TableId) -> bool:
         """Whether touches of the table are kept: from the beginning of its copy to its end, or to its only chunk."""
@@ -397,8 +400,9 @@ class SnapshotCopy:
         """
         self._take_learned(place)
         for identity, table in self._at_work.void():
-            if not table.key.names and self._touches.has_handed(identity):
-                # The consumer applies these to the rows that it has; all others are hidden from it meanwhile.
+            if self.follows(identity) and not table.key.names and self._touches.has_handed(identity):
+                # The consumer applies these to the rows that it has; all others are hidden from it meanwhile. Where
+                # the key is not known yet, they are not: the wait had no end. It hears it again when the key is known.
                 continue
             # Before anything else: the consumer has rows that are void already. The new copy is read after this: rows
             # that come meanwhile are visible in it.

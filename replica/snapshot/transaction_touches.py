@@ -4,7 +4,7 @@ Touches count at the end of their transaction. The rows of a prepared XA transac
 then nobody sees them, although the GTID of its XA PREPARE is already executed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -188,6 +188,14 @@ class TransactionTouches:
         other.prepared = dict(self.prepared)
         return other
 
+    def brings_rows(self, sql: str, prepared: Container[Xid]) -> bool:
+        """Whether a statement commits rows that are missing here, but for those of transactions ``prepared`` since."""
+        xid = statement_xid(sql) if sql.startswith(XA_COMMIT) else None
+        if xid is None or xid in prepared:
+            return False
+        touching = self.prepared.get(xid)
+        return touching is None or any(map(touching.misses, touching.touched))
+
     def has_missing(self, table: TableId) -> bool:
         """Whether only the end of a prepared transaction brings rows of a table to the consumer, by another read."""
         return any(touching.misses(table) for touching in self.prepared.values())
@@ -244,7 +252,7 @@ class TransactionTouches:
             return
         self._open.is_prepared = True
         # Without rows too: its XA COMMIT is then known to bring nothing.
-        self.prepared[Xid(event.format_id, event.gtrid, event.bqual)] = self._open
+        self.prepared[xid_of(event)] = self._open
         self._open = Touching()
 
     def _query(self, event: QueryEvent) -> None:
@@ -338,6 +346,11 @@ def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
             notes.add_moved(old, old)
         else:
             notes.add(old, changed(after))
+
+
+def xid_of(event: XaPrepareEvent) -> Xid:
+    """The id of the transaction that an event prepares."""
+    return Xid(event.format_id, event.gtrid, event.bqual)
 
 
 def _has_diffs(row: Row) -> bool:
