@@ -402,7 +402,7 @@ class SnapshotCopy:
         for identity, table in self._at_work.void():
             if self.follows(identity) and not table.key.names and self._touches.has_handed(identity):
                 # The consumer applies these to the rows that it has; all others are hidden from it meanwhile. Where
-                # the key is not known yet, they are not: the wait had no end. It hears it again when the key is known.
+                # the key is not known yet, they are not: the wait had no end. It hears it again with the key.
                 continue
             # Before anything else: the consumer has rows that are void already. The new copy is read after this: rows
             # that come meanwhile are visible in it.

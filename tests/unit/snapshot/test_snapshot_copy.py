@@ -365,13 +365,13 @@ def test_a_table_of_a_checkpoint_begins_anew_however_many_prepared_transactions_
 
 @pytest.mark.parametrize("names", [(), ("id",)])
 def test_an_xa_commit_that_begins_copies_anew_ends_its_batch(names: tuple[str, ...]) -> None:
-    """Rows of a table without a key are hidden behind it: those of the next transaction would come, and count twice."""
+    """Rows of a table without a key are hidden behind it: those of the next transaction counted twice."""
     copy, place = SnapshotCopy(), Place("binlog.000001", 4)
     copy.add(IDENTITY, KeyColumns(names, (0,) if names else ()), place)
     copy.tables[IDENTITY].progress = TableProgress(rows=3)
     copy.settle(prepared(1))
     commits = [query(f"XA COMMIT X'{xid:02}',X'',1") for xid in range(4)]
-    # Of a transaction that is prepared in the same batch, all is known. Of the first, it is unless its rows were hidden.
+    # All is known of a transaction of the same batch, and of the first one unless its rows were hidden.
     assert copy.next_statement([*prepared(2), commits[2], *prepared(3), commits[3]]) == -1
     assert copy.next_statement([commits[1], *prepared(2)]) == (-1 if names else 0)
     assert copy.next_statement([*prepared(2), commits[2], commits[0], *prepared(3)]) == 4
