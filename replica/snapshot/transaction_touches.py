@@ -189,7 +189,7 @@ class TransactionTouches:
         return other
 
     def brings_rows(self, sql: str, prepared: Container[Xid]) -> bool:
-        """Whether a statement commits rows that are missing here; those of transactions ``prepared`` since are not."""
+        """Whether a statement commits rows that are missing here; those ``prepared`` since are not."""
         xid = statement_xid(sql) if sql.startswith(XA_COMMIT) else None
         if xid is None or xid in prepared:
             return False
