@@ -246,6 +246,14 @@ class LoopDriver:
         """Whether ``close`` was called."""
         return self._is_closed
 
+    def call_alone(self, work: Callable[[], object]) -> None:
+        """Call ``work``, unless another thread is in ``run``."""
+        if self._lock.acquire(blocking=False):
+            try:
+                work()
+            finally:
+                self._lock.release()
+
     def wait_for_others(self) -> bool:
         """Wait until no other thread is in ``run``. Returns False below a call of ``run`` in this thread."""
         with self._lock:

@@ -7,6 +7,7 @@ So 256 KB of the log cost one turn of the event loop or more, and an event no mo
 """
 
 import logging
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
@@ -282,3 +283,15 @@ class SyncStream(OneProcess):
                 self._driver.let_go()
             raise
         self._is_open = True
+        # A generator may be left in the middle of the block, and what its end calls is gone when modules are.
+        weakref.finalize(self, _end_at_exit, weakref.ref(self))
+
+
+def _end_at_exit(reference: weakref.ref[SyncStream]) -> None:
+    """The interpreter ends (``weakref.finalize`` calls this before modules go): end a stream that is still open.
+
+    A daemon thread that waits for events is left alone.
+    """
+    stream = reference()
+    if stream is not None:
+        stream._driver.call_alone(lambda: stream.__exit__(SystemExit))

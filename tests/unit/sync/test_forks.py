@@ -126,6 +126,43 @@ def test_a_daemon_thread_with_an_event_loop_lets_the_interpreter_end(source: Dem
     assert output_of(_DAEMON, source.dsn) == "end\n"
 
 
+_GENERATOR_IS_LEFT = """
+import sys
+import replica.sync
+store = replica.FileCheckpointStore(sys.argv[2])
+
+def changes():
+    with replica.sync.connect(sys.argv[1], start="earliest", checkpoints=store, checkpoint_interval=60) as stream:
+        for transaction in stream.transactions():
+            yield from transaction
+
+async def loop():
+    return [next(generator) for _ in range(5)]
+
+generator = changes()
+if sys.argv[3] == "loop":
+    import asyncio
+    asyncio.run(loop())
+else:
+    [next(generator) for _ in range(5)]
+"""
+
+
+@pytest.mark.parametrize("where", ["plain", "loop"])
+def test_a_generator_that_the_interpreter_ends_saves_its_checkpoint(
+    source: DemoSource, tmp_path: Path, where: str
+) -> None:
+    """The stream was closed when ``open`` and imports were gone: "name 'open' is not defined", and nothing saved."""
+    store = FileCheckpointStore(tmp_path / "shop.ckpt")
+    places = [4]
+    for _ in range(2):
+        assert output_of(_GENERATOR_IS_LEFT, source.dsn, store.path, where) == ""
+        checkpoint = store.load()
+        assert checkpoint is not None
+        places.append(checkpoint.position)
+    assert places == sorted(set(places))
+
+
 def test_the_end_of_the_block_waits_for_another_thread(source: DemoSource, tmp_path: Path) -> None:
     """It ended that thread's loop, and nobody closed the stream: its last checkpoint was not saved."""
     store = FileCheckpointStore(tmp_path / "shop.ckpt")
