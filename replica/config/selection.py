@@ -192,6 +192,8 @@ def _events(name: str, value: object) -> tuple[type[Event], ...]:
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
         raise wrong_value(name, value, "event classes")
     classes = tuple(kinds)
+    if not classes:
+        raise ConfigurationError(f"{name}: the list is empty: leave out {name}= for events of all classes")
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, Event)):
             raise wrong_value(name, kind, "event classes")

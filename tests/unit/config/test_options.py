@@ -384,3 +384,16 @@ def test_a_hook_that_nothing_would_await(hook: object) -> None:
     with pytest.raises(ConfigurationError, match="on_status: a plain function"):
         build(on_status=hook)
     assert build(on_status=print).on_status is print
+
+
+def test_a_wrong_option_of_a_dsn_names_the_near_one() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^dsn: there is no option 'tabels' -- did you mean tables\?$"
+    ):
+        build("mysql://repl@db?tabels=shop.*")
+
+
+def test_no_event_class_is_no_selection() -> None:
+    """The stream yielded nothing, for ever."""
+    with pytest.raises(ConfigurationError, match=r"^events: the list is empty"):
+        build(events=[])
