@@ -34,9 +34,12 @@ keep its log until the copy ends. DDL of a table begins that table again. A tabl
 copied; a warning names it if it has got rows.
 
 Ctrl-C or a kill loses at most the last ten seconds: run the same command again to go on. The exit code is 0 if the
-copy is finished, and 130 after Ctrl-C, SIGTERM and SIGHUP. Each table has a folder, DIR/schema.table. JSON lines have
-the values that tail prints. CSV: NULL is an empty field, text is in quotation marks, bytes are hexadecimal digits (""
-if there are none). Parquet has the types of Arrow; zero and partial dates, and dates of the year 0, become null."""
+copy is finished, and 130 after Ctrl-C, SIGTERM and SIGHUP. Each table has a folder, DIR/schema.table, where special
+characters of names are percent-encoded (quote() of urllib). JSON lines have the values that tail prints. CSV: NULL is
+an empty field, text is in quotation marks, bytes are hexadecimal digits ("" if there are none). Parquet has the types
+of Arrow; zero and partial dates, and dates of the year 0, become null.
+
+Tables without a key: with MySQL's GTIDs as they are, else with 'mysql://...?snapshot_locking=rows' as DSN."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
