@@ -91,8 +91,8 @@ def format_description(raw: bytes, *, keep_position: bool, keep_created: bool, h
 
     ``keep_position`` is False if the dump starts after this event: with position 0 it does not move the replica's
     position back. ``keep_created`` is False if the replica has read past this event before: the creation time would
-    make it drop temporary tables that it still needs. If events have no checksum, servers do not update that of this
-    event.
+    make it drop temporary tables that it still needs. Where events have no checksums, servers leave the checksum of
+    this event as it was.
     """
     sent = bytearray(raw)
     sent[EVENT_FLAGS_OFFSET] &= ~EventFlag.BINLOG_IN_USE & 0xFF

@@ -73,7 +73,7 @@ class BinlogServer:
 
     One user can log in; its password may be empty only with ``allow_empty_password``. ``tls`` is True (with a
     self-signed certificate made here), False, or an ``ssl.SSLContext``; ``require_tls`` refuses clients without TLS.
-    ``auth_plugin`` is the default of the family and version: caching_sha2_password (MySQL 8.0 and later) or
+    ``auth_plugin`` defaults to that of the family and version: caching_sha2_password (MySQL 8.0 and later) or
     mysql_native_password. With ``semi_sync``, replicas that support it are asked to acknowledge each transaction.
 
     Limits: ``max_connections`` at a time; ``max_pending_logins`` of one host that have not logged in (a further one

@@ -1,6 +1,6 @@
 """One client's connection from login to its end: statements, registration as a replica, and binlog dumps.
 
-It knows commands, no bytes: ``peer`` reads and writes the socket.
+It handles commands, not bytes: ``peer`` reads and writes the socket.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _HEARTBEAT_PERIOD: Final = ("source_heartbeat_period", "master_heartbeat_period"
 _CHECKSUM: Final = ("source_binlog_checksum", "master_binlog_checksum")
 _SEMI_SYNC: Final = ("rpl_semi_sync_replica", "rpl_semi_sync_slave")
 _NANOSECONDS: Final = 1_000_000_000
-# The shortest that CHANGE REPLICATION SOURCE takes: a replica may ask for a billion heartbeats a second.
+# The shortest period that CHANGE REPLICATION SOURCE accepts. A replica could ask for a billion heartbeats a second.
 _SHORTEST_HEARTBEAT: Final = 0.001
 _UNKNOWN_ERROR: Final = 1105
 # Raised when a served file is damaged, or was removed meanwhile.
@@ -149,7 +149,7 @@ class ClientSession:
     ) -> None:
         """Finish a dump that was refused, replaced (same identity), left by the client, or completed."""
         if self._peer.acceptor.is_inside_event:
-            # Nothing can be said in the middle of an event: the client reads on in it.
+            # No error can be sent in the middle of an event: the client would read it as part of the event.
             raise ClientGoneError
         if replica.was_replaced and self._peer.acceptor.phase is Phase.DUMP:
             self._peer.acceptor.send_error(Refusals(self._version).duplicate(dump.place()).err)
@@ -204,7 +204,7 @@ class ClientSession:
             event = acceptor.next_event()
             if isinstance(event, SemiSyncAck):
                 replica.acknowledged = BinlogPosition(event.file, event.position)
-                # A few bytes of a client may be a million of them.
+                # A few compressed bytes from a client may hold a million acknowledgements.
                 await asyncio.sleep(0)
             elif isinstance(event, Quit):
                 raise ClientGoneError

@@ -18,7 +18,7 @@ from .served_log import FileEvents, FileHead, ServedLog
 _GTID_TYPES: Final = frozenset(
     {EventType.GTID, EventType.GTID_TAGGED, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID}
 )
-# In place of the GTID of a transaction that has none.
+# Stands for the GTID of a transaction without one.
 ANONYMOUS: Final = None
 
 

@@ -23,7 +23,7 @@ class PendingLogins:
 
     def __init__(self, most_per_host: int) -> None:
         self._most_per_host = most_per_host
-        # By host: what closes each connection, by its id, oldest first.
+        # Host -> connection id -> the function that closes the connection, oldest first.
         self._pending: dict[str, dict[int, Callable[[], object]]] = {}
 
     def __len__(self) -> int:

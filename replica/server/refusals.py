@@ -71,7 +71,7 @@ class Refusals:
         return self._refuse("Could not find first log file name in binary log index file")
 
     def unreadable_file(self, reason: str) -> DumpRefusedError:
-        """The file exists, but is no log that can be served."""
+        """The file exists, but cannot be served as a binary log."""
         return self._refuse(f"Could not open log file: {reason}".translate(_BRACES))
 
     def past_end(self, file: str, position: int) -> DumpRefusedError:
@@ -91,7 +91,7 @@ class Refusals:
         return self._refuse("Client requested master to start replication from impossible position", place)
 
     def bogus_event(self, place: Place) -> DumpRefusedError:
-        """The bytes at the position are no event, or a damaged one."""
+        """The bytes at the position are not an event, or a damaged one."""
         return self._refuse("bogus data in log event", place)
 
     def large_event(self, place: Place) -> DumpRefusedError:

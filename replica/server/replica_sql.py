@@ -21,7 +21,7 @@ _MOST_NESTED: Final = 10
 _MARKS: Final = frozenset({":=", *"(),=;*.-+<>!?/%&|"})
 
 
-# The digits of the largest 64-bit number: larger numbers name nothing here.
+# The digits of the largest 64-bit number: no id, position or variable is larger.
 _MOST_DIGITS: Final = 20
 
 
@@ -88,7 +88,7 @@ class Expressions(WordReader):
         return self.peek() is END
 
     def take(self, *words: str) -> Token:
-        """Take the next token. Raises ``SqlError`` at the end, or if it is none of ``words``, if any are given."""
+        """Take the next token. Raises ``SqlError`` at the end, or if ``words`` are given and the token is another."""
         token = self.next()
         if token is END or (words and token.upper not in words):
             raise syntax_error(self._sql if token is END else self._sql[token.start :])

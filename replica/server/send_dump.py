@@ -277,7 +277,7 @@ class Dump:
         return True
 
     def _goes_in_pieces(self, header: bytes) -> bool:
-        """Whether nobody needs the whole event: a semi-synchronous dump reads all events but rows, for their ends."""
+        """Whether the event need not be whole. A semi-synchronous dump looks for commits in all but rows events."""
         return self._acknowledging is None or header[4:5] in ROW_CODES
 
     async def _send_large(self, events: FileEvents, event_filter: EventFilter, header: bytes) -> None:

@@ -233,7 +233,7 @@ class ServedLog:
         self._heads = {name: head for name, head in self._heads.items() if name in self._paths}
 
     def beside(self, name: str) -> str | None:
-        """The path of this name in the folder of the files; None if they lie in several."""
+        """The path of this name in the folder of the files; None if the files lie in several folders."""
         folders = {os.path.dirname(path) for path in self._paths.values()}
         return os.path.join(*folders, name) if len(folders) == 1 else None
 

@@ -116,7 +116,7 @@ _MARIADB: Final[_Variables] = MappingProxyType(
         "gtid_strict_mode": _fixed("0"),
     }
 )
-# Only with semi_sync: without the plugin a server does not know these variables, and replicas do not ask for it.
+# Only with semi_sync: a server without the plugin does not know these variables, and then replicas send no ACK.
 _SEMI_SYNC: Final[Mapping[bool, _Variables]] = MappingProxyType(
     {
         False: MappingProxyType({"rpl_semi_sync_source_enabled": _fixed("ON")}),
