@@ -28,7 +28,7 @@ class TooLargeError(UnsupportedEventError):
 # The offsets of Arrow's strings and lists have 32 bits.
 MAX_BYTES = (1 << 31) - 1
 
-#: Where Arrow's functions are to put what they make of a batch. glibc keeps freed blocks for the next batch, as
+#: The memory pool for what Arrow's functions make of a batch. glibc keeps freed blocks for the next batch, as
 #: ``keep_freed_blocks`` asks it to. Arrow's own pool takes huge pages from the kernel and gives parts of them back: a
 #: log of JSON documents took 35 MB more with it, and up to half of its processor time went into clearing pages.
 POOL: Final = pa.system_memory_pool()

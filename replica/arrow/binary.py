@@ -77,7 +77,7 @@ def taken(data: bytes, start: Positions, end: Positions) -> pa.Array:
     is_long = len(data) > MAX_BYTES
     edges = np.empty(2 * count + 2, np.int64 if is_long else np.int32)
     edges[1:-1:2], edges[2::2] = start, end
-    # From the first and the last offset Arrow guesses the size of its result: a mean value's size by their number.
+    # Arrow guesses the size of its result from the first and the last offset: a mean value's size times their number.
     edges[0], edges[-1] = 0, min(2 * int((end - start).sum()) + len(edges), len(data))
     everything = pa.Array.from_buffers(
         pa.large_binary() if is_long else pa.binary(),
@@ -88,7 +88,7 @@ def taken(data: bytes, start: Positions, end: Positions) -> pa.Array:
 
 
 def _odd_numbers(count: int) -> pa.Array:
-    """The first odd numbers. Many of them take as long to make as the values at these indexes to copy."""
+    """The first odd numbers, kept: making them takes as long as copying the values at these indexes."""
     if count > len(_ODD):
         return numbers_array(np.arange(1, 2 * count, 2))
     return _ODD.slice(0, count)

@@ -36,7 +36,7 @@ _DAMAGE = (IndexError, struct.error, ValueError, OverflowError, ArithmeticError,
 _OPERATIONS: Final[Mapping[type[RowsEvent], Operation]] = MappingProxyType(
     {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
 )
-# A guess of the bytes in a row, until there are enough for rows of this size: then some events are looked at.
+# A guess of the bytes in a row. When a batch of such rows is pending, the first events give the real size.
 _FIRST_ROW_SIZE = 64
 _EVENTS_LOOKED_AT = 32
 
@@ -122,8 +122,8 @@ class BatchBuilder:
     def _size_of_rows(self) -> float:
         """The mean size of the rows in the first events.
 
-        By the guess alone the first batch of each section of a log, which processes share, had a fourth of the rows:
-        a tenth more time for a table of 100 columns.
+        With the guess alone, the first batch of each section of a log (one process reads a section) had a fourth of
+        the rows: a table of 100 columns took a tenth more time.
         """
         _, _, _, first, *_ = self._pending[0]
         some = [

@@ -1,8 +1,8 @@
 """The converter for DECIMAL as text, as a SELECT gives it: digits of all values of a batch -> decimal128.
 
 The fraction of a column has the same number of digits in each value, so the place of every digit is known from the
-value's end. Eight digits are one word of the buffer, and a number after three multiplications. Arrow's own way, to
-gather the texts and parse them one by one, takes 70 ns a value instead of 30; it reads longer numbers.
+value's end. Eight digits are one word of the buffer; three multiplications turn it into a number: 30 ns a value.
+Longer numbers are gathered and parsed by Arrow one by one, which takes 70.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from .buffer import Flags, Positions, Unsigned
 from .places import Places
 
 _MAX_DIGITS_128: Final = 38
-# Digits of a word; of the whole part, of which two words are read; and of all, so that 64 bits hold the number.
+# The digits in a word; the most digits before the point (two words); the most in all, so that 64 bits hold them.
 _WORD: Final = 8
 _MOST_WHOLE: Final = 2 * _WORD
 _MOST_DIGITS: Final = 18
@@ -27,7 +27,7 @@ _ZEROS: Final = np.uint64(0x3030303030303030)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 # Added to a digit it leaves the high bit unset; added to 10 or more it sets it.
 _ABOVE_NINE: Final = np.uint64(0x7676767676767676)
-# Two, four and eight digits become one number: a factor for each pair, the bits to move it, and those that stay.
+# Pairs of digits become numbers of two, then four, then eight digits: the factor, the shift, and the bits to keep.
 _STEPS: Final = (
     (np.uint64(10 << 8 | 1), np.uint64(8), np.uint64(0x00FF00FF00FF00FF)),
     (np.uint64(100 << 16 | 1), np.uint64(16), np.uint64(0x0000FFFF0000FFFF)),
@@ -84,8 +84,8 @@ def _numbers(places: Places, scale: int) -> Positions:
 
 def _digits(places: Places, end: Positions, count: Positions) -> Unsigned:
     """The numbers of ``count`` digits (0 to 8) in front of ``end``."""
-    # The first byte of the word is the lowest; those in front of the digits are shifted out. A shift by all 64 bits
-    # is none, so it is made of two.
+    # The first byte of the word is the lowest; bytes in front of the digits are shifted out. The processor ignores a
+    # shift by all 64 bits, so two shifts do it.
     unwanted = (4 * (_WORD - np.clip(count, 0, _WORD))).astype(np.uint64)
     keep = ~np.uint64(0) << unwanted << unwanted
     word: Unsigned = places.buffer.numbers(np.uint64)[np.maximum(end - _WORD, 0)]

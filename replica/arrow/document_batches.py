@@ -2,7 +2,7 @@
 
 Documents of a column are alike. All containers at one place of the documents are read together: their heads are
 compared with the first one's, then each value is read for all of them in one step (offsets, lengths, numbers), from
-the last to the first, so that each has to end where the next one begins. What comes out are parts of texts:
+the last to the first, so that each has to end where the next one begins. The result is parts of texts:
 
     {"id": 7, "name": "oak"}    ->    `{"id": ` + 7 + `, "name": "` + oak + `"}`
 
@@ -10,7 +10,7 @@ where the literals are the same for all documents, and the others are columns of
 parts together. Values of several types at one place, and containers of several shapes, are put together on their own
 and become one part.
 
-Documents of which many are laid out alike have a faster reader, ``document_layouts``, which comes first.
+``document_layouts`` comes first: it reads documents faster where many are laid out alike.
 
 This module reads only the layout that servers write. It refuses documents with another layout, with rare types, with
 containers that few others resemble, or with damage: ``documents`` renders these one by one.
@@ -61,19 +61,19 @@ from .json_numbers import (
 from .json_strings import WORDS, Texts, string_texts, word_texts
 from .text_parts import Parts, joined, merged, put_in_rows
 
-# Fewer containers of one shape take more time together than documents one by one.
+# With fewer containers of one shape, rendering documents one by one takes less time.
 _FEWEST_ALIKE: Final = 16
 # Shapes of containers at one place; more are refused.
 _MOST_SHAPES: Final = 24
 _MAX_LEVELS: Final = 8
 _MAX_ELEMENTS: Final = 64
-# A head is compared as one piece of the buffer.
+# Bytes of a container's head, which is compared as one piece of the buffer.
 _MAX_HEAD: Final = 1000
 _MAX_TRIES: Final = 4
 _DECIMAL_HEAD: Final = 4
 _TEMPORAL_HEAD: Final = 2
 
-# Types of values that are read together, by the type: whole numbers that 64 bits with a sign hold are one family.
+# Type -> the family of types read together: all whole numbers that fit a signed 64-bit number are one family.
 _FAMILIES: Final = np.arange(256, dtype=np.uint8)
 _FAMILIES[[INT16, UINT16, INT32, UINT32, INT64]] = INT64
 
@@ -91,9 +91,10 @@ class _RefusedError(Exception):
 
 @record(slots=True, eq=False)
 class _Values:
-    """Values at one place of some containers: types, entries, and the places of containers, and of what comes next.
+    """Values at one place of some containers: their types and entries.
 
-    ``limit`` is where each has to end; ``row`` is the number of each one's document.
+    ``start`` is the place of each container, ``floor`` where its values may begin, ``limit`` where the value has to
+    end, ``row`` the number of its document.
     """
 
     kinds: Bytes
@@ -255,7 +256,7 @@ class _Reader:
     def _several(
         self, kinds: npt.NDArray[np.integer], read: _Read, values: _Values
     ) -> tuple[Parts, Positions]:
-        """Values of several kinds as one part: ``read`` reads those of a kind."""
+        """Values of several kinds as one part: ``read`` reads the values of one kind."""
         limit = values.limit.copy()
         found = different(kinds).tolist()
         if len(found) > _MOST_SHAPES:
@@ -374,6 +375,6 @@ class _Reader:
 
 
 def _require(is_right: Flags, row: Positions) -> None:
-    """Refuse the documents for which something is not so."""
+    """Refuse the documents whose flag in ``is_right`` is False."""
     if not is_right.all():
         raise _RefusedError(row[~is_right])

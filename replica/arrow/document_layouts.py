@@ -7,8 +7,8 @@ the same place in all of them:
     {"id": 7, "name": "oak"}    ->    `{"id": ` + the number at 17 + `, "name": "` + 3 bytes from 20 on + `"}`
 
 Layouts with the same names, order and types are a plan; documents of one plan are put together at once, by a table of
-places for each layout. A document of 40 values and 550 bytes takes 1.4 us, and 1.9 by ``document_batches``, which
-reads all documents that have no layout.
+places for each layout. A document of 40 values and 550 bytes takes 1.4 us here, and 1.9 in ``document_batches``,
+which reads all documents that have no layout.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,14 +49,14 @@ from .json_numbers import (
 from .json_strings import WORDS, Texts, escaped, string_texts, word_texts
 from .text_parts import Parts, joined
 
-# Fewer documents together take more time than one by one.
+# With fewer documents, one by one takes less time.
 FEWEST_DOCUMENTS: Final = 48
-# Documents of a known layout that are put to others of its plan.
+# With fewer documents of one size, none is compared with the layouts.
 _FEWEST_ALIKE: Final = 4
-# Layouts made before the first documents have fitted, and documents that pay for one more: it takes 200 us to make.
+# Layouts made before any document has fitted, and fitting documents that allow one more: making one takes 200 us.
 _ALLOWANCE: Final = 8
 _HITS_PER_LAYOUT: Final = 256
-# Documents after which layouts are given up, unless they fit as many as this share of them.
+# After so many documents layouts are given up, unless at least this share of the documents had one.
 _PATIENCE: Final = 8192
 _LEAST_SHARE: Final = 0.5
 _KEPT: Final = 256
@@ -73,15 +73,15 @@ _Part = bytes | int
 
 
 class _UnlikeValuesError(Exception):
-    """Documents of a plan have values that another reader has to read."""
+    """Documents of a plan have values that only another reader can read."""
 
 
 @record(slots=True, eq=False)
 class _Plan:
     """What documents of some layouts consist of; ``kinds`` has type and head of each value.
 
-    All whole numbers up to 64 bits with a sign have the type INT64. ``offsets``, ``lengths`` and ``types`` have those
-    of the values in the documents, by the number of the layout.
+    All whole numbers that fit a signed 64-bit number have the type INT64. ``offsets``, ``lengths`` and ``types``
+    hold, by the number of the layout, the offset, length and type of each value in its documents.
     """
 
     parts: tuple[_Part, ...]
@@ -93,7 +93,7 @@ class _Plan:
 
 @record(frozen=True, slots=True, eq=False)
 class _Layout:
-    """``expected`` are the words of a document, as far as ``mask`` has bits; ``number`` is that within its plan."""
+    """``expected`` has a document's words, masked with ``mask``; ``number`` is the layout's number in its plan."""
 
     mask: Unsigned
     expected: Unsigned
@@ -158,7 +158,7 @@ class DocumentLayouts:
     def _alike(
         self, buffer: RowBuffer, starts: Positions, rows: Positions, size: int
     ) -> list[tuple[_Layout, Positions]]:
-        """Documents of one size by their layouts; a layout is made of the first one that none fits."""
+        """Documents of one size by their layouts. The first document that fits no layout may become a new one."""
         found = []
         known = self._by_size.get(size, [])
         tried = 0
@@ -209,7 +209,7 @@ def _in_order(plan: _Plan, rows: Sequence[Positions], numbers: Sequence[Position
 
 
 def group_texts(buffer: RowBuffer, groups: Sequence[Group], starts: Positions) -> Iterator[Texts]:
-    """The texts of the documents of these groups, except groups with values that another reader has to read."""
+    """The texts of the documents of these groups, except groups with values that only another reader can read."""
     for plan, rows, numbers in groups:
         try:
             parts = _Values(buffer, plan, starts[rows], numbers).parts()
@@ -312,7 +312,7 @@ class _Values:
     def _numbers(
         self, family: int, dtype: type[np.generic], write: Callable[[Any], pa.Array]
     ) -> dict[int, pa.Array | bytes]:
-        """The texts of all numbers of a type, which are made at once."""
+        """The texts of all numbers of a type, made at once."""
         chosen = self._chosen(family)
         if not chosen:
             return {}
@@ -355,7 +355,7 @@ class _Values:
     def _common(self, number: int) -> bytes | None:
         """The string that all documents have here, such as a kind; None if they differ.
 
-        To compare it takes 7 ns a document, to copy it and to put it between two other parts 24.
+        Comparing it takes 7 ns a document; copying it and putting it between two other parts takes 24.
         """
         start, size = self._start[number], int(self._length[number, 0])
         if (self._length[number] != size).any():

@@ -41,7 +41,7 @@ _PIECE_BYTES: Final = 1 << 21
 # Documents rendered one by one where reading together did not help.
 _APART: Final = 10_000
 _MOST_APART: Final = 1_000_000
-# Documents that are put between those read together without another copy of each.
+# Up to so many documents are put between those read together, which are then not copied again one by one.
 _FEW_LEFT: Final = 256
 _CONTAINERS: Final = ("{", "[")
 # Marks for a string that must become a number, and between two documents. No document has these characters: invalid
@@ -84,7 +84,7 @@ def document_texts(stored: Sequence[bytes], values: Sequence[JsonValue]) -> list
 
 
 def _dense(places: Places) -> tuple[RowBuffer, Positions, Positions]:
-    """Bytes that hold the documents, and where each begins and ends. A few among other bytes are moved together."""
+    """A buffer with the documents, and where each begins and ends: a copy if other bytes outweigh the documents."""
     assert places.length is not None
     start, end = places.positions, places.positions + places.length
     if places.buffer.size <= min(2 * int(places.length.sum()), MAX_BYTES):
@@ -98,7 +98,7 @@ def _pieces(rows: Positions, ends: Positions) -> Iterator[Positions]:
     """The rows, whose places ascend, in pieces of some documents each, which stay in the processor's cache."""
     if not len(rows):
         return
-    # Pieces of one size: the fixed costs of a small one behind others are those of a large one.
+    # Pieces of equal size: a small last piece would have the fixed costs of a large one.
     places = ends[rows]
     begin, end = int(places[0]), int(places[-1])
     count = max(round((end - begin) / _PIECE_BYTES), 1)
@@ -116,7 +116,7 @@ def _as_utf8(texts: Texts) -> Texts | None:
 
 def _put_between(group: Texts, rows: Positions, texts: pa.Array) -> pa.Array:
     """The texts of a group with those of a few other rows between them."""
-    # So many texts of the group come before each row.
+    # The number of the group's texts before each row.
     cuts = (rows - np.arange(len(rows))).tolist()
     parts, start = [], 0
     for number, cut in enumerate(cuts):
@@ -136,7 +136,7 @@ class _Documents:
     def __init__(self) -> None:
         self._decode = JsonDecoder().decode
         self._batches = DocumentBatches()
-        # Documents left to render one by one before the next are read together: after a batch that had few alike.
+        # After a batch with few documents alike: how many are rendered one by one before the next try together.
         self._apart = 0
         self._next_apart = _APART
 
@@ -168,7 +168,7 @@ class _Documents:
         return put_in_rows([*((group.rows, group.texts) for group in groups), (left, texts)])
 
     def _together(self, buffer: RowBuffer, starts: Positions, ends: Positions) -> list[Texts]:
-        """The documents that can be read together; none if the last ones could not, for a while."""
+        """The documents that can be read together; for a while none, if few of the last ones could."""
         if self._apart > 0 or len(starts) < FEWEST_DOCUMENTS:
             self._apart -= len(starts)
             return []

@@ -37,7 +37,7 @@ _SECOND: Final = 1_000_000
 # Above this scale Arrow gives small numbers an exponent; above this precision they have 256 bits.
 _MAX_SCALE: Final = 6
 _MAX_PRECISION: Final = 38
-# Outside of these Arrow writes fractions with an exponent, or the server does.
+# Outside of this range Arrow or the server writes fractions with an exponent.
 _LEAST_DOUBLE: Final = 1e-4
 _MOST_DOUBLE: Final = 1e10
 # From here on the server writes whole numbers with an exponent.
@@ -105,7 +105,7 @@ def decimal_texts(buffer: RowBuffer, start: Positions, precision: int, scale: in
 def temporal_texts(kind: int, buffer: RowBuffer, start: Positions) -> tuple[pa.Array, Flags] | None:
     """The texts of dates and times from ``start`` on, and which of them are right: dates of the calendar.
 
-    None for a type that is none of DATE, DATETIME and TIMESTAMP. ``jsonb`` describes how they are stored.
+    None for a type other than DATE, DATETIME and TIMESTAMP. ``jsonb`` describes how they are stored.
     """
     convert = _TEMPORALS.get(kind)
     if convert is None:

@@ -35,7 +35,7 @@ def word_texts(chosen: npt.NDArray[np.integer]) -> pa.Array | bytes:
 
 
 def string_texts(buffer: RowBuffer, start: Positions, end: Positions) -> pa.Array:
-    """The strings between these places of the buffer with JSON's escapes; bytes that are no UTF-8 stay."""
+    """The strings between these places of the buffer with JSON's escapes; invalid UTF-8 stays as it is."""
     found = taken(buffer.data, start, end).view(pa.string())
     data = bytes_of(found)
     is_special = data < _SPACE
@@ -49,5 +49,5 @@ def string_texts(buffer: RowBuffer, start: Positions, end: Positions) -> pa.Arra
 
 
 def escaped(data: bytes) -> bytes:
-    """A string's bytes as they are written in quotes; bytes that are no UTF-8 stay."""
+    """A string's bytes as they are written in quotes; invalid UTF-8 stays as it is."""
     return encode_basestring(data.decode("utf-8", "surrogateescape"))[1:-1].encode("utf-8", "surrogateescape")

@@ -102,7 +102,7 @@ class ParquetFile:
 
     def _write_group(self) -> None:
         if self._batches:
-            # Not again after an error: the writer has closed the file then.
+            # Cleared first, so that nothing is written again after an error, which has closed the file.
             batches, self._batches = self._batches, []
             self._writer.write_table(pa.Table.from_batches(batches))
 
@@ -111,7 +111,7 @@ Convert = Callable[[Any], Any]
 
 
 def _converter(column: Column) -> Convert | None:
-    """What makes the value that ``pyarrow.array`` takes; None if it takes the value as it is."""
+    """The function that makes a value for ``pyarrow.array``; None if ``pyarrow.array`` takes the value as it is."""
     return _CONVERTERS.get(column.type)
 
 

@@ -95,10 +95,10 @@ class BatchReader:
         """The batches that are left as a stream of the Arrow PyCapsule interface; reading it reads the log.
 
         A stream has one schema, that of its first batch: later columns are a ``SchemaMismatchError``. Without any
-        batch the stream has the metadata columns alone. A program that takes the stream raises its own errors, with
-        the texts of these.
+        batch the stream has the metadata columns alone. A program that reads the stream raises errors of its own,
+        with the texts of the errors here.
         """
-        # DuckDB asks twice, first for the schema only: no batch is taken before somebody reads.
+        # DuckDB asks twice, first for the schema only: the first batch is kept until the stream is read.
         first = self._first = next(self, None)
         schema = self.empty_schema if first is None else first.schema
         stream = pa.RecordBatchReader.from_batches(schema, self._of_one_schema(schema))
@@ -115,7 +115,7 @@ class BatchReader:
             yield batch
 
     def go_on_with(self, section: Iterator[Event]) -> None:
-        """Read a section of the log, of which ``losses`` count from 0; its first transaction begins with it."""
+        """Read a section of the log, which begins with a transaction. ``losses`` start again at 0."""
         self._gtid, self._is_gtid_new = None, False
         self.error = None
         self.losses = Losses()
@@ -124,7 +124,7 @@ class BatchReader:
         self._batches = self.read(section)
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Hand out these batches, which other readers have made. What they raise ends the batches."""
+        """Hand out these batches, which other readers have made. An error of these readers ends the batches."""
 
         def followed() -> Generator[pa.RecordBatch, None, None]:
             try:

@@ -3,8 +3,8 @@
     undecoded rows -> one buffer -> the places of each column's values -> arrays -> a RecordBatch
 
 The layouts differ from those of the log (``protocol.rows.result_cells``), so numbers, dates and DECIMAL have
-converters here; text, bytes and labels have those of the log. Zero and partial dates become null and are counted, as
-in the log's batches. A JSON document is the server's own text.
+converters here; text, bytes and labels share the converters of the log. Zero and partial dates become null and are
+counted, as in the log's batches. A JSON document is the server's own text.
 """
 
 from array import array
@@ -36,7 +36,7 @@ from .places import Places
 from .schema import batch_columns
 
 _MOST_SHORT: Final = 250
-# The rows of a batch, joined, have up to 8 MB. Without this each batch of 4.7 MB took 2,650 page faults: 6 ms.
+# The joined rows of a batch have up to 8 MB. Without kept blocks each batch of 4.7 MB took 2,650 page faults: 6 ms.
 _KEPT: Final = 16 << 20
 _ENUM_BYTES: Final = 2
 _SET_BYTES: Final = 8
@@ -76,7 +76,7 @@ class ResultBatches:
 
     def _arrays(self, rows: UndecodedRows) -> dict[int, pa.Array]:
         buffer = RowBuffer(rows.parts)
-        # numpy takes 28 ns for each integer of a list, and 5 with an array between.
+        # numpy takes 28 ns for each integer of a list, and 5 by way of an array.
         sizes = np.array(array("I", rows.sizes), np.int64)
         ends = np.cumsum(sizes)
         walk = _Walk(buffer, ends - sizes + ROW_HEAD, self._layouts)
@@ -112,7 +112,7 @@ class _Walk:
             return self._variable(valid, is_short=layout.cell.length_bytes == SHORT)
         places = Places(self._buffer, self._base, self._offset, valid=valid)
         if layout.cell.code.startswith("x"):
-            # Bytes behind a length that is always the same.
+            # One byte with the length, which is always the same, then the value.
             places.offset += 1
             places.length = np.full(len(self._base), layout.cell.size - 1, np.int64)
             if valid is not None:
@@ -144,7 +144,7 @@ class _Walk:
         return Places(self._buffer, start, 0, length, valid)
 
     def _long_lengths(self, at: Positions, first: Positions) -> tuple[Positions, Positions]:
-        """Lengths of which some take 3, 4 or 9 bytes."""
+        """Places and lengths of values where some length fields take 3, 4 or 9 bytes."""
         start, length = at + 1, first.copy()
         for mark, size in ((252, 2), (253, 3), (254, 8)):
             rows = np.flatnonzero(first == mark)
@@ -186,7 +186,7 @@ def _bit(column: Column) -> ArrowColumn:
     return ArrowColumn(pa.uint64(), convert)
 
 
-# Bits of a date with time that a value of each size has, without microseconds; the server left the others out.
+# By a value's size: the bits of a date with time (without microseconds) in the value. The server leaves zeros out.
 _SENT: Final = np.array(
     [(1 << 8 * (0 if size < 4 else 4 if size < 7 else 7)) - 1 for size in range(256)], np.uint64
 )

@@ -1,4 +1,4 @@
-"""Batches as bytes that processes share: one Arrow stream for each schema, one behind the other.
+"""Batches as bytes that processes share: one Arrow stream for each schema, one after another.
 
 The bytes are read without a copy: a batch keeps the memory that holds them.
 """

@@ -44,9 +44,9 @@ class _Calendar(NamedTuple):
 
 @cache
 def _calendar() -> _Calendar:
-    """The years 2000 to 2399 of the proleptic Gregorian calendar, as of the year 0: others repeat them.
+    """The years 2000 to 2399 of the proleptic Gregorian calendar, counted from the year 0: other years repeat them.
 
-    Tables of all years would take 2 MB, and page by page 4 ms of each process that reads a date.
+    Tables of all years would take 2 MB, and 4 ms for page faults in each process that reads a date.
     """
     months = np.arange("2000-01", "2400-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int64)
     day_before, length = (np.zeros((_CYCLE_YEARS, MONTHS), np.int64) for _ in range(2))

@@ -18,15 +18,15 @@ from .buffer import Bytes, Positions
 # What a text consists of: strings that differ from row to row, and bytes that are the same in all rows.
 Parts = Sequence[pa.Array | bytes]
 
-# A scalar of an array, because to make one of a string pyarrow imports pandas.
+# A scalar taken from an array: making one from a string, pyarrow imports pandas.
 _NOTHING: Final = text_array([""])[0]
 
 
 def joined(parts: Parts, rows: int) -> pa.Array:
-    """The texts of so many rows; a string array that is no slice, unless the only part is one.
+    """The texts of ``rows`` rows. The string array is not a slice, unless the only part is one.
 
-    A part takes 7 ns a row, and a string 10 more to be taken from the documents. Where each part was a value of one
-    array, of which Arrow took the values in the order of the texts, each took 20.
+    A part takes 7 ns a row; copying a string from the documents takes 10 more. Putting all parts into one array, from
+    which Arrow takes values in the order of the texts, took 20 for each.
     """
     parts = merged(parts)
     if len(parts) == 1:
@@ -68,7 +68,7 @@ def put_in_rows(arrays: Sequence[tuple[Positions, pa.Array]]) -> pa.Array:
 
 
 def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The strings of these arrays, in order; no slice. Raises ``TooLargeError`` above 2 GiB."""
+    """The strings of these arrays, in order; the array is not a slice. Raises ``TooLargeError`` above 2 GiB."""
     if sum(array.nbytes for array in arrays) > MAX_BYTES:
         raise TooLargeError
     return pa.concat_arrays(arrays, memory_pool=POOL)
