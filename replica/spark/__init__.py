@@ -49,7 +49,7 @@ all machines see (``file:///mnt/shared/spool``, ``s3://bucket/spool``). Files in
 executors, one task each. A large transaction is cut and read by many tasks. With such a URI a query may go on with
 its driver on another machine: it fetches the log from the source again, and column names of the past from the URI.
 
-A table as it is now, and the place from which the log has every change that its rows may lack:
+A table as it is now, and the place in the log after which every change comes that its rows may lack:
 
     found = replica.spark.read_table(spark, {"host": ..., "user": ..., "passwordEnv": "PW", "table": "shop.orders"})
     found.rows, found.offset        # a DataFrame, and startingOffsets of a query
@@ -82,8 +82,8 @@ The modules, in the order in which a change passes through them (``replica.spool
     stream_reader    the micro-batches of a live source
     table_reader     the rows of a table as they are now, in place of the log
     initial_copy     the rows of tables before the changes of a stream
-    worker_heap      what Python does between the tasks of a process
-    data_source      PySpark's Data Source API in front of all that
+    worker_heap      less garbage collection between the tasks of a process
+    data_source      PySpark's Data Source API, by which Spark uses the modules above
     jobs             whole pipelines to Parquet and Delta: ``mysql-replica spark``
 """
 
@@ -123,9 +123,9 @@ def register(spark: "SparkSession") -> None:
 def read_table(spark: "SparkSession", source: "Mapping[str, str]") -> "TableRows":
     """The rows of the option ``table`` as they are now: ``rows``, a DataFrame, and ``offset``, where the log goes on.
 
-    ``source`` has options of ``mysql-binlog`` for a live source; the password by passwordEnv or passwordFile. A query
-    with ``startingOffsets=offset`` has every change that the rows may lack, and some that they have: let changes win
-    by the key. Raises ``MissingExtraError`` without PySpark.
+    ``source`` has options of ``mysql-binlog`` for a live source; give the password by passwordEnv or passwordFile. A
+    query with ``startingOffsets=offset`` has every change that the rows may lack, and some that they have: let
+    changes replace rows by key. Raises ``MissingExtraError`` without PySpark.
     """
     register(spark)
     from .table_reader import read_table

@@ -34,7 +34,7 @@ _WITHOUT_FACTS: Final = GTIDS | {TableMapEvent}
 
 @record(frozen=True, slots=True)
 class PlacedChange:
-    """A rows event, or a statement such as DDL or XA COMMIT. ``inner`` is that of ``PlacedEvent``."""
+    """A rows event, or a statement such as DDL or XA COMMIT. ``inner``: see ``PlacedEvent``."""
 
     event: RowsEvent | QueryEvent
     inner: int
@@ -53,7 +53,7 @@ class _Transaction:
     statements: int = 0
     xid: int | None = None
     undone: list[range] | None = None
-    # Set before the end if the transaction is read for the second time, or if the piece is a part of it.
+    # Set before the transaction ends if it is read for the second time, or if the piece is a part of it.
     facts: TransactionFacts | None = None
 
     def add_rows(self, event: RowsEvent, inner: int) -> None:
@@ -128,9 +128,9 @@ class ChangeReader:
             yield from transaction.changes(transaction.facts or transaction.end())
 
     def end_of(self, begin: Event) -> tuple[TransactionFacts, list[range]]:
-        """The facts at the end of the transaction that begins with this event of the same piece.
+        """The facts at the end of the transaction that begins with this event of the piece, and what was undone.
 
-        Also which of its rows events were undone.
+        Undone are the rows events that a rollback to a savepoint took back.
         """
         for transaction in self._transactions(self._events, begin.position):
             found = transaction.unit.begin
@@ -142,7 +142,7 @@ class ChangeReader:
         return TransactionFacts(None, begin.header.timestamp * 1_000_000), []
 
     def ends(self, events: Iterable[PlacedEvent]) -> Iterator[TransactionEnd]:
-        """The facts at the end of each transaction of these events, which must be those of the piece."""
+        """The facts at the end of each transaction; ``events`` must be the events of the piece."""
         for transaction in self._transactions(events):
             transaction.held.clear()
             transaction.held_bytes = 0
@@ -155,7 +155,7 @@ class ChangeReader:
                 )
 
     def _transactions(self, events: Iterable[PlacedEvent], start: int = 0) -> Iterator[_Transaction]:
-        """Each transaction, when it has ended; and a part of one whenever it holds more than ``held_bytes``."""
+        """Each transaction when it has ended, and before that whenever it holds more than ``held_bytes``."""
         current: _Transaction | None = None
         grouper, file = self._grouper, self._piece.file
         for event, end, inner in events:
@@ -208,7 +208,7 @@ class ChangeReader:
     def _statement(self, transaction: _Transaction, event: Event, inner: int) -> None:
         unit, piece = transaction.unit, self._piece
         if piece.part is not None and event.position < piece.position:
-            # An event of the prelude, which the part that contains it has given out.
+            # An event of the prelude: an earlier part contains this statement, and has given it out.
             transaction.statements = len(unit.ddl)
             return
         try:

@@ -21,14 +21,14 @@ from ..spool.pieces import LogPiece, PieceReader, PlacedEvent, ReadSettings
 from ..spool.transaction_part import TransactionPart
 from .changes import ChangeReader, TransactionEnd
 
-# A piece that is hardly larger than wanted stays whole.
+# A piece up to so many times the wanted size stays whole.
 _TOLERANCE: Final = 1.5
 _HELD_BYTES: Final = 1 << 20
 _unpack_type_and_size = struct.Struct("<4xB4xI").unpack_from
 _TABLE_ID_SIZE: Final = 6
 # The event that begins a transaction's first statement, or holds the whole transaction.
 _BEYOND_BEGIN: Final = frozenset({EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
-# The text of a statement, which no row needs, and which may be larger than its rows. MariaDB logs it by default.
+# The text of a statement: no row needs it, and it may be larger than the rows. MariaDB logs it by default.
 _TEXTS: Final = frozenset({EventType.ROWS_QUERY, EventType.MARIADB_ANNOTATE_ROWS})
 
 # Position and size of an event in the file.
@@ -36,7 +36,7 @@ _Event = tuple[int, int]
 
 
 def cut_inside(pieces: Iterable[LogPiece], settings: ReadSettings, max_bytes: int) -> Iterator[LogPiece]:
-    """The pieces, with those cut that hold a transaction of more than about ``max_bytes``.
+    """The pieces; those with a transaction of more than about ``max_bytes`` are cut.
 
     Raises the errors of reading binlog files.
     """
@@ -109,7 +109,7 @@ class _Cutting:
         return reader.ends(self._counted(places))
 
     def _counted(self, places: Sequence[_Place]) -> Iterator[PlacedEvent]:
-        """The events; the rows events before each place are counted meanwhile."""
+        """The events. Sets the number of rows events before each place on the way."""
         count, coming = 0, list(reversed(places))
         for placed in PieceReader(self._piece, self._settings):
             event, self._read_up_to, _ = placed
@@ -125,7 +125,7 @@ class _Cutting:
     def _parts(
         self, data: mmap.mmap, end: TransactionEnd, inside: Sequence[_Place], rows_events: int
     ) -> Iterator[LogPiece]:
-        """The parts of one transaction; ``rows_events`` counts those of the piece before it."""
+        """The parts of one transaction; ``rows_events`` is the number of rows events of the piece before it."""
         first, last = end.position - self._shift, self._read_up_to - self._shift
         begin = list(_beginning(data, self._piece, first))
         stops = [*(place.offset for place in inside), last]
@@ -166,7 +166,7 @@ def _events(data: mmap.mmap, piece: LogPiece, start: int = 0) -> Iterator[tuple[
             due = release(data, offset)
         kind, size = _unpack_type_and_size(data, offset)
         if size < EVENT_HEADER_SIZE:
-            # Damage, which the task that reads it reports.
+            # Damage: the task that reads this place reports it.
             return
         yield offset, kind, size
         offset += size

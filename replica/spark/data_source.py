@@ -109,7 +109,7 @@ class BinlogDataSource(DataSource):
         return BinlogStreamReader(options, plan, shares_folders=self.shares_folders, given=given)
 
     def sink(self) -> Sink | None:
-        """What tasks make of their batches; None: they are the rows of the query."""
+        """The function to which tasks give their batches; None: batches are the rows of the query."""
         return None
 
     def _plan(self, options: SourceOptions, schema: StructType) -> ReadPlan:
@@ -129,12 +129,12 @@ class BinlogReader(DataSourceReader):
         self._options = options
         self._plan = plan
         spool = options.spool_dir
-        # A name of its own within ``spoolDir``, where streams and other batches may have theirs.
+        # A folder for this batch alone: ``spoolDir`` may also hold folders of streams and other batches.
         objects = f"{spool.rstrip('/')}/{_batch_name()}" if spool is not None and is_uri(spool) else None
         self._sender = PieceSender(options, shares_folders=shares_folders, objects=objects)
 
     def __getstate__(self) -> dict[str, object]:
-        # Tasks need the plan only: no password is pickled.
+        # Tasks need the plan only, so no password is pickled.
         return {"_plan": self._plan}
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -150,7 +150,7 @@ class BinlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One piece's rows."""
-        # Where there are no pieces, Spark makes a partition of its own.
+        # Without pieces Spark calls this with a partition of its own.
         return read_piece(partition.value, self._plan) if isinstance(partition, LogPartition) else iter(())
 
 
@@ -189,7 +189,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def file_pieces(options: SourceOptions, max_bytes: int) -> list[LogPiece]:
-    """The pieces of binlog files; if a relay has written them, with the names that its store has for them."""
+    """The pieces of binlog files; if a relay wrote the files, with the column names from its schema history."""
     files, settings = log_files(options), options.settings
     pieces = plan_files(files, max_bytes)
     paths = [file.path for file in files if file.path is not None and not is_uri(file.path)]
@@ -206,7 +206,7 @@ def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:
     place = None if options.spool_dir is None or is_uri(options.spool_dir) else options.spool_dir
     if place is not None:
         make_folder(place)
-    # A folder of its own within ``spoolDir``, which may be the spool of a stream.
+    # A new folder: ``spoolDir`` itself may be the spool of a stream.
     folder = os.path.join(place or tempfile.gettempdir(), _batch_name())
     os.mkdir(folder, 0o700)
     pieces: list[LogPiece] = []

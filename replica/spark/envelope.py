@@ -253,7 +253,7 @@ class _Objects:
         return self._layout.objects(values, size)
 
     def _by_absence(self, values: _Values, absent: pa.Array) -> pa.Array:
-        """Objects without the members that are absent; rows that lack the same columns are made together."""
+        """Objects without the members that are absent. Rows that lack the same columns are encoded together."""
         if absent.null_count == len(absent):
             return self._objects(values, self._size)
         groups: dict[tuple[str, ...], list[int]] = {}

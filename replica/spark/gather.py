@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 #: The operation, the number of the row within its event, and the columns that no row image holds.
 METADATA: Final = ("_op", "_row", "_absent")
-# So many that the work on a column outweighs the cost of its calls; Spark's own batches hold 10,000 rows.
+# So many rows that the work on a column outweighs the cost of the calls; Spark's own batches hold 10,000.
 BATCH_ROWS: Final = 32_768
 _HELD_BYTES: Final = 16 << 20
 

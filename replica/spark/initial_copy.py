@@ -3,14 +3,14 @@
     driver      a place before all reads, and the ranges of all tables, for at most ``snapshotParallelism`` tasks
     executors   their ranges, chunk by chunk, in the form of the query's rows, with the op ``r``
 
-Chunks are read at different moments, each behind the place from which the log follows. So some changes come that rows
-of the copy have already: who takes ``r`` as an upsert, and then changes by the key, has the tables. Rows of the copy
-have the file, the position and the least sequence numbers of that place, and the time at which they were read. A date
-that no calendar has is null in them. If the first micro-batch is run again, the tables are read again.
+Chunks are read at different moments, each after the place from which the log follows. So the log repeats some changes
+that rows of the copy have already: apply ``r`` as an upsert, then the changes by key, and the tables are right. Rows
+of the copy have the file, the position and the least sequence numbers of that place, and the time at which they were
+read. A date that no calendar has is null in them. If the first micro-batch is run again, the tables are read again.
 
 Where images lack columns (binlog_row_image MINIMAL or NOBLOB), an update that changes the key of a row during the
-copy may come when that row is not there: it was read under its new key, or not at all. Its other columns are not in
-the stream then. The job ``mirror`` reads such rows again.
+copy may find no row: the copy read that row under its new key, or not at all. Then the stream lacks the row's other
+columns. The job ``mirror`` reads such rows again.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ from .source_options import SourceOptions, parse_options
 from .stream_connection import connection_options
 
 _OP: Final = "r"
-#: Rows of one task have sequence numbers of their own: so many.
+#: The number of sequence numbers reserved for the rows of one task.
 _ROWS_OF_A_TASK: Final = 10**8
 
 
 @record(frozen=True, slots=True)
 class CopyTask:
-    """What one task reads: ranges of tables. ``place`` is that from which the log follows."""
+    """The ranges of tables that one task reads. The log follows from ``place``."""
 
     number: int
     ranges: tuple[tuple[TableId, tuple[KeyRange, ...]], ...]
@@ -100,7 +100,7 @@ async def _plan(
 
 
 def read_copy(task: CopyTask, given: Mapping[str, str], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. ``given`` has the options of the query, by which it logs in."""
+    """The rows of one task. ``given`` has the options of the query, with which the task logs in."""
     return formed(plan, partial(_read, task, parse_options(given)))
 
 

@@ -131,7 +131,7 @@ def _datetimes(array: pa.Array) -> pa.Array:
 
 
 def _in_iso_form(moments: pa.Array, zone: bytes) -> pa.Array:
-    """Moments as ISO 8601 text, which is Arrow's with a T and the zone. No moment is null or after the year 9999.
+    """Moments as ISO 8601 text: Arrow's text with a T and the zone. No moment is null or after the year 9999.
 
     All texts have one length.
     """

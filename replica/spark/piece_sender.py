@@ -27,7 +27,7 @@ _PRIVATE: Final = 0o700
 
 
 class PieceSender:
-    """Sends the pieces of one query. ``objects`` is the URI below which it may write objects; None: nowhere."""
+    """Sends the pieces of one query. It may write objects below the URI ``objects``; None: nowhere."""
 
     def __init__(self, options: SourceOptions, *, shares_folders: bool, objects: str | None = None) -> None:
         self._options = options
@@ -37,13 +37,13 @@ class PieceSender:
 
     @property
     def max_bytes(self) -> int:
-        """The size about which the log is to be cut into pieces."""
+        """The approximate size of the pieces into which the log is cut."""
         wanted = self._options.max_partition_bytes
         return wanted if self.shares_folders else min(wanted, SHIPPED_BYTES)
 
     @property
     def batch_bytes(self) -> int | None:
-        """The size about which a micro-batch must end; None: any."""
+        """The approximate largest size of a micro-batch; None: no limit."""
         return None if self.shares_folders or self._uri is not None else SHIPPED_BYTES
 
     @property
@@ -54,13 +54,13 @@ class PieceSender:
     def send(self, pieces: Iterable[LogPiece]) -> list[LogPiece]:
         """The pieces as executors get them. Raises ``ConfigurationError`` or ``CheckpointError``."""
         cut = list(cut_inside(pieces, self._options.settings, self.max_bytes))
-        # Files of an object store are there for everyone.
+        # All machines can read files in an object store.
         if self.shares_folders or all(is_uri(piece.path) for piece in cut):
             return cut
         return ship(cut, self._folder())
 
     def commit(self, end: Key) -> None:
-        """Nobody needs the log before this place any more."""
+        """Delete objects of the log before ``end``, which Spark has committed."""
         if self._objects is not None:
             self._objects.delete_up_to(end)
 

@@ -28,7 +28,7 @@ SchemaMode = Literal["envelope", "table", "packed", "packed_envelope"]
 #: The names of the column for the source's name, in the envelope and in table mode.
 SOURCE_NAMES: Final = (SOURCE_NAME, TYPED_SOURCE_NAME)
 Writer = EnvelopeWriter | TableWriter | PackedWriter
-#: What a task makes of its batches; it is pickled.
+#: Takes the batches of a task and returns those that Spark gets. It is pickled.
 Sink = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -37,8 +37,8 @@ class ReadPlan:
     """How pieces become batches; the same for all pieces of a query. The repr shows no secret.
 
     ``schema`` is the schema of the batches; in table mode the user chose its columns and types unless ``is_exact``.
-    ``source_name`` is the value of the column for the source's name, if the schema has it. ``sink`` takes the batches
-    of a piece, and gives those that Spark gets in their place.
+    ``source_name`` is the value of the column for the source's name, if the schema has this column. ``sink`` takes
+    the batches of a piece, and returns those that Spark gets instead.
     """
 
     settings: ReadSettings
@@ -65,7 +65,7 @@ def read_piece(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 
 def formed(plan: ReadPlan, read: Callable[[ReadPlan], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The batches that ``read`` gives for the plan, with the source's name where the schema has it, packed or not."""
+    """The batches of ``read`` in the form of the plan: packed or not; with the source's name if the schema has it."""
     if plan.mode == "packed_envelope":
         schema = envelope_schema(plan.row_format)
         if plan.source_name is not None:
@@ -116,7 +116,7 @@ def _gap(piece: LogPiece, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 
 def writer_of(piece: LogPiece, plan: ReadPlan) -> Writer:
-    """What makes batches of the plan's form; the place of ``piece`` is in them."""
+    """The writer of batches in the plan's form, with places of ``piece``."""
     if plan.mode == "envelope":
         return EnvelopeWriter(piece, plan.row_format)
     if plan.mode == "packed":

@@ -144,7 +144,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _with_hint(name: str) -> str:
-    """An unknown option with those that it may mean. Those of ``replica.connect`` are parts of some names here."""
+    """An unknown option with the options that it may mean; some of these contain a name of ``replica.connect``."""
     from difflib import get_close_matches
 
     wanted = name.lower().replace("_", "")
@@ -213,7 +213,7 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
         raise ConfigurationError(f"{', '.join(options.starting)}: give only one of them")
 
 
-#: What says nothing of a table that is read without the log.
+#: Options that have no effect where a table is read without the log.
 _OF_THE_LOG: Final = frozenset(
     {
         *(
@@ -237,7 +237,7 @@ def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
         raise ConfigurationError("table: snapshot=only needs table=schema.name")
     useless = _OF_THE_LOG & values.keys()
     if values.get("startingOffsets", "").lstrip().startswith("{"):
-        # The place that ``read_table`` gives: rows come from the server of this log.
+        # The offset that ``read_table`` passes: the rows must come from the server of this log.
         useless -= {"startingOffsets"}
     if useless:
         raise ConfigurationError(f"snapshot: it reads no log, so leave out {', '.join(sorted(useless))}")
@@ -318,7 +318,7 @@ def _password(path: str) -> str:
 def _environment(name: str, variable: str) -> str:
     value = os.environ.get(variable)
     if value is None:
-        # Executors read it, too: those that log in to copy tables.
+        # Executors that log in to copy tables read it, too.
         raise ConfigurationError(
             f"{name}: the environment variable {variable!r} is not set in this process of Spark: the driver needs "
             f"it, and so does each executor that copies tables (spark.executorEnv.{variable})"

@@ -38,7 +38,7 @@ from .table_mode import schema_difference, table_schema
 
 # While no event arrives, Spark asks for the latest offset some 95 times a second; so wait a little before answering.
 _IDLE_SECONDS: Final = 0.2
-# The key by which the offset before a copy differs from that behind it.
+# The JSON key that the offset before a copy has, and the offset after it has not.
 _COPY: Final = "snapshot"
 
 Json = dict[str, str | int | None]
@@ -55,7 +55,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares_folders: bool = False,
         given: Mapping[str, str] | None = None,
     ) -> None:
-        """``given``: the options as text, by which executors log in (``snapshot=initial``): without a password."""
+        """``given``: the options as text, without a password; executors log in with them (``snapshot=initial``)."""
         if options.spool_dir is None:
             raise ConfigurationError(
                 "spoolDir: a stream needs a folder to keep events in until Spark has committed them: give one"
@@ -101,7 +101,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._is_pinned = True
             return begin.to_dict()
         if self._target is not None and live.is_behind(begin, self._target):
-            # Others write all the time: what came since the query began is not its business.
+            # Trigger.AvailableNow: changes that came since the query began are not read.
             return begin.to_dict()
         is_limited = not isinstance(limit, ReadAllAvailable)
         max_rows = self._options.max_rows if is_limited else None
@@ -185,14 +185,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _following(self, start: Offset, is_new: bool) -> LiveLog:
         live = self._log()
         live.follow(start, is_new=is_new)
-        # Once the spool is locked: another query that has the same ``spoolDir`` needs its objects.
+        # Not before the spool is locked: another query may use the objects of the same ``spoolDir``.
         self._sender.prepare()
         return live
 
     def _take(self, live: LiveLog, begin: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         while True:
             offset = live.take(max_rows, max_bytes, _IDLE_SECONDS)
-            # With Trigger.AvailableNow, wait for everything that the log held when the query began. Behind a batch
+            # With Trigger.AvailableNow, wait for everything that the log held when the query began. After a batch
             # that is repeated after a crash, the first offset taken is where that batch ends.
             if offset.key > begin.key or self._target is None or live.is_drained(self._target):
                 return offset

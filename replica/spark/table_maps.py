@@ -14,7 +14,7 @@ from ..files.log_files import LogFile
 from ..spool.storage import is_uri, open_input
 from .source_options import SourceOptions
 
-# Files of so many bytes are searched for the tables that a query selects: at most a second or two of processor.
+# Files up to this size in all are searched for the selected tables, which takes a second or two of processor time.
 _SEARCHED_BYTES: Final = 256 << 20
 
 
@@ -31,16 +31,16 @@ def first_table(options: SourceOptions, files: Sequence[LogFile]) -> Table:
 
 
 def warn_of_unmatched(options: SourceOptions, files: Sequence[LogFile]) -> None:
-    """Log a warning for each pattern of tables that matches no table of the files, as their end is read for it.
+    """Log a warning for each pattern of tables that matches no table of the files.
 
-    Nothing is said of large files, nor of those on an object store.
+    This reads the files to their end. Large files, and files in an object store, are not searched.
     """
     patterns = options.settings.tables
     sizes = [file.size for file in files]
     if "*" in patterns or None in sizes or sum(size or 0 for size in sizes) > _SEARCHED_BYTES:
         return
     wants = TableFilter(patterns)
-    # Tasks tell what is wrong with the files.
+    # Tasks report damaged or missing files.
     with contextlib.suppress(ReplicaError, OSError), _open(options, files) as log:
         for event in log:
             assert isinstance(event, TableMapEvent)

@@ -91,7 +91,7 @@ def spark_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 class TableWriter:
-    """Makes batches of one ``schema`` from rows whose table may have other columns by then; ``on_change`` says how.
+    """Makes batches of one ``schema`` from rows of a table, whose columns may have changed; ``on_change`` says how.
 
     ``fail`` raises ``SchemaMismatchError`` if names or types differ. ``ignore`` and ``null`` leave added columns out,
     set missing ones to null, and convert values of another type. A column whose values do not fit becomes null with

@@ -3,11 +3,11 @@
     driver      the table's key -> ranges, for at most ``snapshotParallelism`` tasks
     executors   their ranges, chunk by chunk, straight to RecordBatches; each over one connection of its own
 
-All read one server, also where several are behind its address. Columns: the table's as in table mode, and ``_file``
-and ``_pos``: no change behind this place of its log is in the row. Chunks are read at different moments. Who follows
-the log from a place before all of them, and lets changes win by the key, has the table (``replica.spark.read_table``
-gives that place). Executors log in themselves, so the password is in an environment variable or a file of each
-machine, and in no plan.
+All tasks read one server, also where several are behind its address. Columns: the table's as in table mode, and
+``_file`` and ``_pos``: no change after this place of the log is in the row. Chunks are read at different moments. To
+get the table, follow the log from a place before all of them, and let changes replace rows by key
+(``replica.spark.read_table`` gives that place). Executors log in themselves, so the password is in an environment
+variable or a file of each machine, not in the plan.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ from .table_mode import schema_difference, spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The high mark of the chunk.
+#: The columns of a chunk's high mark: the place of the log after which no change is in its rows.
 PLACE: Final = (pa.field("_file", pa.string(), nullable=False), pa.field("_pos", pa.int64(), nullable=False))
 
 _T = TypeVar("_T")
 
 
 class TableRanges(InputPartition):
-    """What one task reads, and from which server."""
+    """The ranges that one task reads, and the server."""
 
     def __init__(self, ranges: Sequence[KeyRange], server: Offset) -> None:
         self.value = tuple(ranges)
@@ -56,7 +56,7 @@ class TableRanges(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Plans on the driver, reads on executors. It keeps the options as they were given, without a password."""
+    """Plans on the driver, reads on executors. It keeps the options as given, which have no password."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
@@ -70,7 +70,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some ranges."""
         if not isinstance(partition, TableRanges):
-            # The table is empty: Spark makes a partition of its own.
+            # The table is empty, so Spark has made a partition of its own.
             return
         options = parse_options(self._given)
         with asyncio.Runner() as runner:
@@ -99,7 +99,7 @@ class TableRows:
 
 
 def read_table(spark: "SparkSession", source: Mapping[str, str]) -> TableRows:
-    """The rows that ``snapshot=only`` reads, and where the log has to be followed from."""
+    """The rows that ``snapshot=only`` reads, and the place from which to follow the log."""
     options = parse_options(source)
     if options.starting:
         raise ConfigurationError(
@@ -132,7 +132,7 @@ def _identity(options: SourceOptions) -> tuple[str, str]:
 
 
 def _server(options: SourceOptions) -> Offset | None:
-    """The server that the rows are read from, if an offset says so: without GTIDs, so that no other one will do."""
+    """The server to read from, if an offset names one. It has no GTIDs, so that no other server will do."""
     offset = parse_offset("startingOffsets", options.starting.get("startingOffsets", "latest"))
     return None if offset is None else replace(offset, gtid_set=None)
 

@@ -1,9 +1,9 @@
 """Generated columns that a log leaves out of updates, though it has whole rows: their values are not known.
 
-MariaDB 11.8.9 (MDEV-40057) logs no generated columns of updates and deletes, also with binlog_row_image=FULL. To who
-completes rows of MINIMAL images, such a column would look unchanged. An image tells the difference: one that has
-columns outside of the key lacks only generated columns, or it is a NOBLOB image, which lacks only BLOB and TEXT (not
-MySQL's JSON, nor GEOMETRY). MINIMAL images do not tell: there a generated column that is not logged keeps its value.
+MariaDB 11.8.9 (MDEV-40057) logs no generated columns of updates and deletes, also with binlog_row_image=FULL. In code
+that completes rows of MINIMAL images, such a column would look unchanged. The before image shows the difference: if
+it has columns outside of the key, it lacks only generated columns; or it is a NOBLOB image, which lacks only BLOB and
+TEXT (not MySQL's JSON, nor GEOMETRY). With MINIMAL images a generated column that is not logged keeps its value.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _LEFT_OUT: Final = frozenset({*BLOB_TYPES, ColumnType.MARIADB_BLOB_COMPRESSED})
 
 
 def with_unknown(rows: pa.RecordBatch, table: Table, key: Collection[str]) -> pa.RecordBatch:
-    """Rows of an update that lack generated columns have nulls in them, and no longer take the values before."""
+    """Set generated columns that an update's image lacks to null, instead of taking the values from before."""
     absent = rows.column("_absent")
     if absent.null_count == len(absent):
         return rows
@@ -41,7 +41,7 @@ def with_unknown(rows: pa.RecordBatch, table: Table, key: Collection[str]) -> pa
     } - set(key)
     lists, before = absent.to_pylist(), rows.column("_before_absent").to_pylist()
     for number in numbers.tolist():
-        # A NOBLOB image has none of them.
+        # A NOBLOB image has no BLOB or TEXT column.
         is_noblob = blobs <= set(before[number])
         lists[number] = [name for name in lists[number] if is_noblob and name in blobs] or None
     place = rows.schema.get_field_index("_absent")

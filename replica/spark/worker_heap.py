@@ -1,9 +1,9 @@
-"""The heap of Spark's Python processes, which are used again: Python looks at its objects once, not after each task.
+"""The heap of Spark's Python processes, which are used again: garbage collection skips what imported modules hold.
 
-A process of Spark collects garbage after everything that it has been asked (``pyspark/daemon.py``). Each time Python
-looks at all objects of the imported modules: 110,000 with pandas, 25 to 50 ms of processor. A micro-batch asks four
-processes and its merge three or more, so that this was 0.2 of the 0.45 s that a batch of 16 MB took. ``gc.freeze``
-ends it. It is called right after a collection, so that nothing is kept that is garbage already.
+A process of Spark collects garbage after each task (``pyspark/daemon.py``). Each time Python looks at all objects of
+the imported modules: 110,000 with pandas, 25 to 50 ms of processor. A micro-batch asks four processes and its merge
+three or more, so that this was 0.2 of the 0.45 s that a batch of 16 MB took. ``gc.freeze`` ends it. It is called
+right after a collection, so that no garbage is kept.
 """
 
 import gc
@@ -13,12 +13,12 @@ from typing import Any, Final
 
 # Spark sets this for processes that it uses again.
 _REUSED: Final = "SPARK_REUSE_WORKER"
-# Modules that a process imports later are frozen then, too. All that a task has at such a time is kept, so few times.
+# Freezing again covers modules imported later. It also keeps all that a task holds at that time, so: few times.
 _TIMES: Final = 4
 
 
 def keep_heap() -> None:
-    """Freeze what outlives the first collections of this process, if it is one of Spark's."""
+    """Freeze what outlives the first garbage collections of this process, if Spark uses the process again."""
     if _REUSED not in os.environ:
         return
     left = _TIMES
