@@ -1,6 +1,6 @@
 """Jobs on Spark: whole pipelines from a binary log to tables that people query.
 
-    changelog    every change, append-only, as Parquet or Delta; ``typed_changelog`` in a table for each of the source
+    changelog    every change, append-only, as Parquet or Delta; ``typed_changelog``: one Delta table for each table
     mirror       tables as they are now, in Delta
     history      all states that rows have had, with their times, in Delta
     resync       asks one of these two to copy a table anew
@@ -13,7 +13,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
 
     job_arguments     the command line arguments that all jobs share
     spark_session     the SparkSession, the folders of a job's state, running and ending a query
-    spark_errors      what is wrong with Spark or its machines, in one line
+    spark_errors      errors of Spark or its machines, in one line
     delta_append      appending to a Delta table exactly once, for ``changelog``
     parquet_append    the same for Parquet on an object store; ``partitioned_files`` writes the files of both
     changelog_layout  which rows share a file
@@ -31,13 +31,13 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     staging           rows of a micro-batch -> files in the target, in which they wait for a merge
     staged_source     the tasks that read the log and stage its rows
     current_rows      a table with the rows that wait, for readers
-    merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does it on Spark, without a
-                      shuffle by ``direct_merges``
+    merges            waiting rows and a table's leaves -> new leaves; ``merge_tasks`` does this on Spark,
+                      ``direct_merges`` on Spark without a shuffle
     leaves            which files of a table hold which keys
     leaf_merge        the changes and the files of one leaf -> its new files, by ``leaf_files``
     changes_per_key   rows -> the changes of each key
     column_values     the defaults of columns
-    conversions       rows of a table in another form, after DDL; ``convert_tasks`` does it file by file
+    conversions       rows of a table in another form, after DDL; ``convert_tasks`` converts file by file
     table_merges      merges from the waiting rows of tables to their commits
     deleted_rows      which rows of a table a copy of it lacks
     changed_values    whether a change of a column's type changes stored values

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NAME: Final = "mysql-replica-appends"
-#: The bytes of waiting rows that become one file, and those of a task.
+#: The bytes of waiting rows that become one file, and the bytes that one task writes.
 _FILE_BYTES: Final = 128 << 20
 _TASK_BYTES: Final = 32 << 20
 
@@ -53,7 +53,7 @@ def changes(table: LeafTable, rows: pa.Table) -> pa.Table:
 
 
 def new_file(table: LeafTable, rows: Iterable[pa.Table], storage: Mapping[str, str]) -> NewFile:
-    """A new file with these rows, whose columns are among those of the table."""
+    """A new file with these rows; the table has all their columns."""
     path = f"part-{uuid.uuid4()}.parquet"
     writer = FileWriter(folder(table.path, storage), path, table.schema, table.indexed)
     for some in rows:

@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def run_aside(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the coroutine, which runs in a thread of its own. Raises what it raises."""
+    """The result of the coroutine, which runs in a new thread. Raises the coroutine's errors."""
     run: Callable[[Coroutine[Any, Any, _T]], _T] = asyncio.run
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(run, work).result()

@@ -150,7 +150,7 @@ def load(
 def files(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> list[str]:
     """The URIs of the Parquet files of a target on S3, for readers other than Spark; ``storage`` as in ``start``.
 
-    Others in its folder may be those of a task that was killed.
+    Other files in its folder may come from a task that was killed.
     """
     from replica.spark.jobs.parquet_append import committed_files
 
@@ -158,7 +158,7 @@ def files(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> list[str]:
 
 
 def _is_on_s3(target: str) -> bool:
-    """Whether this project writes the Parquet: Spark's own sink needs Hadoop's client for S3 (``s3a://``)."""
+    """Whether this project writes the Parquet files: Spark's own sink needs Hadoop's client for S3 (``s3a://``)."""
     return target.startswith("s3://")
 
 
@@ -194,7 +194,7 @@ def _source_name(source: Mapping[str, str]) -> str:
 
 
 def _packed_schema(source: Mapping[str, str], format: Format, target: str) -> "pa.Schema | None":
-    """The columns of the envelope, if this project writes the files: then batches pass Spark as they are."""
+    """The columns of the envelope, if this project writes the files: then Spark passes batches on unread."""
     options = _for_format(source, format, target)
     if options.get("schemaMode") != "packed_envelope":
         return None

@@ -1,12 +1,12 @@
-"""In which files ``changelog`` puts the rows of its tables.
+"""The layout of a changelog's files: which rows share a file, and the folders.
 
     shared    folders by day; tables share files, with the rows of a table next to each other. A micro-batch makes a
               file for each task, however many tables it has. Readers of one table skip most row groups by their
               statistics, and in Delta whole files by the table's log.
     tables    folders by schema, table and day: a file for each table and task
 
-A target keeps the layout with which it began: its folders say which, and until it has rows ``_state/layout.json``.
-Version 0.1.0 had ``tables`` only at first.
+A target keeps the layout with which it began: its folders show the layout, and ``_state/layout.json`` does until it
+has rows. Version 0.1.0 had only ``tables`` at first.
 """
 
 import json
@@ -23,7 +23,7 @@ from .spark_session import local_path
 
 Layout = Literal["shared", "tables"]
 
-#: The columns by which the files of a layout are in folders.
+#: Layout -> the columns whose values name its folders.
 PARTITIONS: Final[Mapping[Layout, tuple[str, ...]]] = MappingProxyType(
     {"shared": ("day",), "tables": ("schema", "table", "day")}
 )
@@ -35,7 +35,7 @@ _FILE: Final = "_state/layout.json"
 def partitions_of(
     target: str, format: Literal["parquet", "delta"], wanted: Layout | None, storage: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The columns by which the files of a target are in folders; without a ``wanted`` layout those that it has.
+    """The columns whose values name the folders of a target; without a ``wanted`` layout, those that it has.
 
     Raises ``ConfigurationError`` if the target has another layout.
     """

@@ -56,11 +56,11 @@ def complete(
     *,
     is_settling: bool = False,
 ) -> pa.Table:
-    """The rows, with the columns that their row images lack filled in.
+    """Fill in the columns that the images of the rows lack.
 
-    In an update's row such a column has the value of the row before: from an earlier change in ``rows``, else from
-    ``read_rows``. In an insert's row it has the column's default. Raises ``SchemaMismatchError`` if neither is known;
-    but of a table that ``is_settling``, an update without a row before only deletes what had its old key
+    In an update's row such a column gets the value of the row before: from an earlier change in ``rows``, else from
+    ``read_rows``. In an insert's row it gets the column's default. Raises ``SchemaMismatchError`` if neither is
+    known. Only while a table ``is_settling``, an update without a row before deletes the row with its old key instead
     (``rows_again`` says why).
     """
     if not lacks_values(rows):
@@ -197,7 +197,7 @@ class _Completion:
         return rows
 
     def _without(self, rows: pa.Table, is_lost: npt.NDArray[np.bool_]) -> pa.Table:
-        """The rows without these updates, whose row before is not known; those that move a key delete the old one."""
+        """Leave out these updates, whose row before is not known; updates that change the key delete the old key."""
         is_moved = np.zeros(rows.num_rows, np.bool_)
         is_moved[moved(rows, self._key)] = True
         before, lost = rows["_before"].combine_chunks(), pa.array(is_lost)
@@ -333,7 +333,7 @@ def last_events(events: KeyEvents) -> KeyEvents:
 
 
 def versions(events: KeyEvents) -> tuple[Numbers, Numbers, Numbers]:
-    """The versions (states with an interval) that the events of ``key_events`` make.
+    """The versions (states with an interval) that result from the events of ``key_events``.
 
     Returns the indexes of the events that begin a version; for each of these the index of the event that ends the
     version, or -1; and the indexes of the first events of all keys.

@@ -12,7 +12,8 @@
 transaction have the number of their change, not of the XA COMMIT; no other change of these rows is in between.
 
 An update that changes the primary key is two rows with the same ``_seq``: a delete with the old key (other columns
-are absent), then an insert. In a table without a primary key every update is so, and its delete has the row before.
+are absent), then an insert. In a table without a primary key every update is two such rows, and the delete has all
+columns of the row before.
 
 Columns are only added. A column that the source has dropped, or renamed, is null in later rows; the new name is a
 new column. If a type becomes wider (INT to BIGINT, a number to VARCHAR), the files are written again in the new type;
@@ -56,7 +57,7 @@ class ChangesTable(KeptTable):
     due_bytes = 32 << 20
 
     def clear(self, micros: int, step: Step, seq: int = 0) -> None:
-        """Append the row that says so."""
+        """Append a row with the op ``truncate``."""
         if self.table is None or self.is_taken(step):
             return
         row = {"_op": "truncate", "_seq": seq, "_ts": micros, "_deleted": True, "_absent": None}

@@ -1,12 +1,12 @@
-"""What Spark's checkpoint of a streaming query says: where its micro-batches end, and which ones a target may have.
+"""Reads Spark's checkpoint of a streaming query: where its micro-batches end, and which ones a target may have.
 
 checkpoint/metadata     the id of the query
 checkpoint/offsets/N    written before micro-batch N runs: its last line is the offset at which it ends
 checkpoint/commits/N    written when it is done
 checkpoint/appended     the last micro-batch with rows: a Delta table has no commits of others (``delta_append``)
 
-A target takes a micro-batch that it has for done. Behind an older copy of the checkpoint, the same numbers would
-stand for other ranges of the log, whose rows would be missing. ``check_place`` finds that out before a query begins.
+A target skips a micro-batch whose number it has. With an older copy of the checkpoint, the same numbers would stand
+for other ranges of the log, and their rows would be lost. ``check_place`` refuses such a copy before a query begins.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def check_query(
     storage: Mapping[str, str],
     **more: bool,
 ) -> None:
-    """``check_place`` if the checkpoint has a query of which the target has micro-batches."""
+    """``check_place``, if the target has micro-batches of the checkpoint's query."""
     try:
         query = query_of(checkpoint, storage)
     except CheckpointError:
@@ -83,7 +83,7 @@ def check_query(
 
 
 def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
-    """Whether the checkpoint has a query; so it is taken if that cannot be seen here."""
+    """Whether the checkpoint has a query; True also if this process cannot read the checkpoint."""
     try:
         system, root = _folder(checkpoint, storage)
         return bool(system.get_file_info(f"{root}/metadata").type != FileType.NotFound)
@@ -94,10 +94,10 @@ def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
 def check_place(
     checkpoint: str, target: str, written: int, storage: Mapping[str, str], *, skips_empty: bool = False
 ) -> None:
-    """Raises ``CheckpointError`` unless the target, which has the micro-batches up to ``written``, is at this place.
+    """Raises ``CheckpointError`` unless a target with the micro-batches up to ``written`` fits the checkpoint.
 
-    If a query was killed between writing and committing, the target is one ahead. ``skips_empty``: it may lack last
-    ones, which had no rows (``note_append``).
+    If a query was killed between writing and committing, the target is one ahead. ``skips_empty``: the target may
+    lack the last micro-batches if they had no rows (``note_append``).
     """
     begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
     least = _appended(checkpoint, storage) if skips_empty else done
@@ -111,8 +111,8 @@ def check_place(
 
 
 def note_append(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
-    """Note that the target has got the rows of a micro-batch, and need not have those behind it."""
-    # A checkpoint that this process cannot write is not noted in.
+    """Note in the checkpoint that this micro-batch is the last one with rows; the target may lack later ones."""
+    # A checkpoint that this process cannot write gets no note.
     with contextlib.suppress(ConfigurationError, OSError):
         system, root = _folder(checkpoint, storage)
         write_whole(system, f"{root}/{_APPENDED}", lambda file: file.write(str(batch).encode()))

@@ -23,7 +23,7 @@ def constant(table: str, column: str, text: str | None, kind: pa.DataType) -> pa
 
 
 def constants(table: str, schema: pa.Schema, texts: Mapping[str, str | None]) -> dict[str, pa.Scalar]:
-    """The values of columns' defaults, without those that cannot be read."""
+    """The default values of columns; a default that cannot be read is left out."""
     found = {}
     for name, text in texts.items():
         if name in schema.names:

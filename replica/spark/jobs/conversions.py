@@ -1,6 +1,6 @@
 """The rows of a kept table in another form, after DDL: new columns and types, other names, ended states.
 
-A ``Conversion`` says what becomes of the rows, and travels to the tasks that do it (``convert_tasks``) as JSON.
+A ``Conversion`` describes the changes to all rows, and goes to the tasks that make them (``convert_tasks``) as JSON.
 """
 
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ _NOTHING: Final = pa.schema([])
 
 @record(frozen=True, slots=True)
 class Conversion:
-    """What becomes of a table's rows; without any of these they stay as they are.
+    """The changes to a table's rows; with the defaults of all fields, rows stay as they are.
 
-    ``spelled`` has new spellings of columns, ``wanted`` the source's columns, ``filled`` the values of new ones in
-    present rows, as SQL text. ``renamed`` is a column with its new name, ``dropped`` one that goes. ``ended``: all
-    present states end at this time, in microseconds since 1970. ``begun``: rows become present states, which begin at
-    this time, with this sequence number. ``stamps``: rows get these columns of that module. ``deleted`` has the time
-    and the number of a statement that deletes all rows, which stay with a mark. ``own`` names the columns that are
-    not the source's; in a history (``is_history``) columns that the source has dropped stay. ``is_lenient``: values
-    that cannot be converted become null.
+    ``spelled`` maps columns to new spellings, ``wanted`` has the source's columns, ``filled`` the values of new
+    columns in present rows, as SQL text. ``renamed`` is a column and its new name, ``dropped`` a column to drop.
+    ``ended``: all present states end at this time, in microseconds since 1970. ``begun``: rows become present states,
+    which begin at this time, with this sequence number. ``stamps``: rows get these columns of the module ``stamps``.
+    ``deleted`` has the time and the number of a statement that deletes all rows; they stay, marked as deleted.
+    ``own`` names the columns that are not the source's; in a history (``is_history``) columns that the source has
+    dropped stay. ``is_lenient``: values that cannot be converted become null.
     """
 
     table: str

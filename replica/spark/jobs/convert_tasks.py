@@ -1,6 +1,6 @@
 """Conversions of a kept table's files: a new file for each, in this process or as tasks of Spark.
 
-A new file keeps what the name of the old one says of its keys, so leaves stay leaves.
+The name of a file says which keys it holds. A new file keeps that part of the old name, so leaves stay leaves.
 """
 
 import json
@@ -33,9 +33,9 @@ _PREFIX: Final = re.compile(r"rows-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}-|past-"
 
 @record(frozen=True, slots=True)
 class Converting:
-    """What tasks know: the folders of the old and the new files, and the columns of the old ones.
+    """What a task needs: the conversion, the folders of the old and the new files, and the columns of the old files.
 
-    With a copy (``copied``) only rows that it lacks are converted.
+    With a copy (``copied``) only rows that the copy lacks are converted.
     """
 
     conversion: Conversion
@@ -57,7 +57,7 @@ def convert(
     files: Sequence[LeafFile],
     storage: Mapping[str, str],
 ) -> list[NewFile]:
-    """Convert files, as tasks of Spark if they are large. A file of which no rows are left is none."""
+    """Convert files, as tasks of Spark if they are large. Files without rows are left out."""
     if spark is None or sum(file.size for file in files) < merge_tasks.SMALL_BYTES:
         return _with_rows(convert_file(converting, file.path, storage) for file in files)
     spark.dataSource.register(Conversions)
@@ -81,7 +81,7 @@ def _with_rows(files: Iterable[NewFile]) -> list[NewFile]:
 
 
 def convert_file(converting: Converting, path: str, storage: Mapping[str, str]) -> NewFile:
-    """Convert one file. A file without rows is not kept."""
+    """Convert one file. If no rows are left, the new file is deleted."""
     conversion = converting.conversion
     kept = _PREFIX.match(path)
     prefix = f"{PAST}-" if conversion.ended is not None else kept[0] if kept is not None else "part-"

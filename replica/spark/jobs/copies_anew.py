@@ -1,12 +1,12 @@
 """Copies tables of a running job anew, and new tables: requests -> copies -> tables of the target.
 
     hold    the changes of the table wait from now on                 the job's state says so (``keeper``)
-    copy    a settled copy of the table, in a folder of its own       its place is behind all that was merged before
-    take    the copy replaces the table; what waits from its place on is merged later
+    copy    a settled copy of the table, in a folder of its own       its place is after all changes merged before
+    take    the copy replaces the table; changes that wait from its place on are merged later
 
-A statement about the table in between ends the hold, and it begins again: the copy then only goes on. Other tables
-do not wait. A job that is started copies what it was asked for while it did not run, and tables that it did not
-select before.
+A statement about the table in between ends the hold. Then the table is held again, and the copy goes on from where it
+is. Other tables do not wait. When a job is started, it copies tables that were asked for while it did not run, and
+tables that it selects now and did not before.
 """
 
 import logging
@@ -117,8 +117,8 @@ class Resyncs:
             if not is_active():
                 return
             settled, hold = None, ""
-            # What waits is merged when a hold begins, and a row that is deleted while it waits leaves no trace: the
-            # second hold is a short one.
+            # Waiting changes are merged when a hold begins. A row that is inserted and deleted during the hold leaves
+            # no trace, so hold a second time, which is short.
             for number in range(2 if DELETED in self.target.kind.stamps else 1):
                 hold = f"{request}-{attempt}-{number}"
                 if not self._hold(name, hold):
@@ -154,7 +154,8 @@ class Resyncs:
             waiting = state.waiting.get(name)
             if DELETED in self.target.kind.stamps and waiting is not None:
                 batch.merge(name)
-                # A micro-batch that was killed counts the steps of its own merge of these when it is run again.
+                # Kept without rows: a killed micro-batch that is run again counts the steps of its merge of this
+                # table.
                 state.waiting[name] = replace(waiting, parts=[])
             state.holds[name] = hold
             return True

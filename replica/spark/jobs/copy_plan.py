@@ -5,8 +5,8 @@
     CopyPlan      target/_state/copy.json, so that a killed copy goes on with the same plan
 
 Rows are read at different moments, each after ``offset``; the log from there on has every change that they lack. A
-statement about a table lets all transactions before it finish. So the log of a table counts from its last statement
-before the plan on (``begins``); what it says before is in the rows, under columns that may be others now.
+statement about a table lets all transactions before it finish. So the log of a table counts from the last statement
+about it before the plan (``begins``). Earlier changes are in the rows already, and may have had other columns.
 """
 
 import json
@@ -47,12 +47,12 @@ from .kept_table import check_columns, check_name
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
 from .staging import schema_from_text, schema_to_text
 
-# Version 3 had no sizes, and refused all tables for the sake of one.
+# Version 3 had no sizes, and refused all tables if one could not be kept.
 _VERSION: Final = 4
-#: A range is about so many bytes of the source's table; Parquet takes about a third. Its job costs Spark 0.2 s of
-#: processor, against 0.6 s of its task.
+#: A range is about so many bytes of the source's table; Parquet takes about a third. The job of a range costs Spark
+#: 0.2 s of processor, its task 0.6 s.
 _RANGE_BYTES: Final = 128 << 20
-#: A larger table has a range for each connection at least.
+#: A larger table has at least one range for each connection.
 _PARTED_BYTES: Final = 8 << 20
 _COMPRESSION: Final = 3
 _SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES"
@@ -62,7 +62,7 @@ _SIZES: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_s
 class CopiedTable:
     """How one table is copied: ``schema`` in the types of kept tables, ranges of its key, ranges of its leaves.
 
-    ``size`` is that of the source's table in bytes. ``defaults`` and ``kinds`` are those of ``TableState``.
+    ``size`` is the source's table in bytes. ``defaults`` and ``kinds``: see ``TableState``.
     """
 
     schema: pa.Schema
@@ -88,8 +88,8 @@ class CopiedTable:
 class CopyPlan:
     """``read_at``: where the log ended when the tables' columns were read, ``FILE:POSITION``.
 
-    ``begins``: by table, where its log counts from; by "" that of all tables that are not in ``tables``.
-    ``refused``: why a table cannot be kept.
+    ``begins``: table -> the place from which its log counts; "" stands for all tables that are not in ``tables``.
+    ``refused``: table -> why it cannot be kept.
     """
 
     offset: str
@@ -208,7 +208,7 @@ async def changed_since(options: Options, plan: CopyPlan) -> tuple[list[str], Bi
 
 
 async def _open_again(options: Options, offset: Offset) -> tuple[Session, Source]:
-    """A connection to the server of the offset: its positions are compared."""
+    """A connection to the server of the offset, as positions of its log are compared."""
     return await open_behind(options, replace(offset, gtid_set=None))
 
 

@@ -1,4 +1,4 @@
-"""Requests to copy tables anew, as files in a job's target: the command writes them, the job takes them. No Spark.
+"""Requests to copy tables anew, as files in a job's target: ``resync`` writes them, the job takes them. No Spark.
 
 target/_state/requests/NAME.json    the table, the id of the request, and why it failed, if it did
 """
@@ -17,7 +17,7 @@ from ...config.folder_names import fitting
 from ...spool.storage import system_of, write_whole
 
 _FOLDER: Final = "_state/requests"
-# The longest name without ".json", and a dot before it while it is written.
+# The longest table name in a file name: ".json" follows it, and a dot precedes it while the file is written.
 _MOST: Final = 249
 
 
@@ -54,7 +54,7 @@ class Requests:
             with self._system.open_input_stream(path) as file:
                 return Request(**json.loads(file.read()))
         except FileNotFoundError:
-            # The job has just done it.
+            # The job has just done the request.
             return None
 
     def add(self, table: str, failed: str | None = None) -> None:

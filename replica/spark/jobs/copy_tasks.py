@@ -1,7 +1,7 @@
 """The tasks of a first copy: ranges of a source's tables -> files of leaves, which no commit names yet.
 
 Each task reads its ranges one after another, each over a connection, with the password that its machine has, and
-writes files. It returns their names. A task that fails leaves files behind that nobody sees; ``vacuum`` deletes them.
+writes files. It returns their names. A task that fails leaves files that no reader sees; ``vacuum`` deletes them.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ def copy_pieces(
     pieces: Sequence[Piece],
     storage: Mapping[str, str],
 ) -> list[list[NewFile]]:
-    """Copy the pieces by one task; the files of each. ``source`` names the password, has none.
+    """Copy the pieces by one task; returns the files of each. ``source`` says where the password is, without it.
 
     ``offset`` is the place from which the log is followed.
     """

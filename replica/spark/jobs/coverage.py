@@ -31,7 +31,7 @@ Wants = Callable[[str], bool]
 
 
 def check_log(options: Options, wants: Wants) -> bool:
-    """Raises ``ConfigurationError``, which names tables, unless the log has the CREATE TABLE of all wanted ones.
+    """Raises ``ConfigurationError``, which names the tables, unless the log has CREATE TABLE for all wanted tables.
 
     Returns whether the log begins with the server's first binlog file.
     """

@@ -1,9 +1,10 @@
 """``replica.spark.read_current``: a kept table with the changes that still wait for a merge, as a DataFrame.
 
-    the job's state -> what waits for the table    both at one place of the log: the table says by its steps
-    the table in Delta -> its leaves               whether it has been merged since
+    the job's state -> changes that wait for the table    both at one place of the log: the steps in the table show
+    the table in Delta -> its leaves                      whether it has been merged since
 
-A task merges what waits into one group of leaves, as a merge would, and gives the rows instead of writing them.
+A task merges waiting changes into one group of leaves, as a merge would, and returns the rows instead of writing
+them.
 """
 
 import json
@@ -67,7 +68,7 @@ def read_current(
 
 
 def _planned(target: str, name: str, storage: dict[str, str]) -> Plan:
-    """A table, its groups of leaves, and what waits for them."""
+    """A table, its groups of leaves, and the changes that wait for them."""
     found = job_state.peek(target, storage)
     if found is None:
         raise ConfigurationError(f"target: {target} has no tables of a mirror or a history")
@@ -117,7 +118,7 @@ class CurrentRows(DataSource):
 
 
 class CurrentRowsReader(DataSourceReader):
-    """Reads groups of leaves, with what waits for them."""
+    """Reads groups of leaves, with the changes that wait for them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._target = options["target"]

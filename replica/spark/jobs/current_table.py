@@ -51,7 +51,7 @@ class StampedTable(CurrentTable):
         self.rewrite(self.stamping(), step, source)
 
     def stamping(self) -> Conversion:
-        """What becomes of the rows of a copy."""
+        """The conversion of the rows of a copy."""
         return replace(self.conversion(), stamps=self.stamps)
 
 
@@ -73,9 +73,10 @@ class SoftTable(StampedTable):
         begin: tuple[int, int] | None = None,
         key: Sequence[str] = (),
     ) -> None:
-        """Get the rows of another table; present rows that it lacks stay, as deleted ones.
+        """Get the rows of ``source``. Present rows that ``source`` lacks stay, marked as deleted.
 
-        They get its columns: what they lack is null, and so is what its types cannot hold.
+        These get the columns of ``source``: columns that they lack are null, and so are values that its types cannot
+        hold.
         """
         if begin is None or self.table is None:
             super().take_over(source, step, begin, key)
@@ -94,7 +95,7 @@ class SoftTable(StampedTable):
     def _lacking(
         self, source: KeptTable, begin: tuple[int, int], key: Sequence[str]
     ) -> tuple[Converting, list[LeafFile]]:
-        """The conversion of the present rows that ``source`` lacks, and the files that may have some."""
+        """The conversion of the present rows that ``source`` lacks, and the files that may have such rows."""
         found, wanted = self.fields(), source.fields()
         spelled = spellings(found, wanted)
         names = {new: old for old, new in spelled.items()}

@@ -25,7 +25,7 @@ _NO_ROW: Final = -1
 
 @record(frozen=True, slots=True)
 class Copied:
-    """A copy: its folder, and the columns of its key. ``files`` has those of the copy by the file of the table."""
+    """A copy: its folder and its key. ``files``: file of the table -> files of the copy that may have its keys."""
 
     path: str
     key: pa.Schema
@@ -44,7 +44,7 @@ class Copied:
 def overlapping(
     files: Sequence[LeafFile], copied: Sequence[LeafFile], *, is_comparable: bool
 ) -> dict[str, list[str]]:
-    """The files of the copy that may have keys of each file, which places tell if they mean the same in both."""
+    """For each file the files of the copy that may have its keys; all of them unless places ``is_comparable``."""
     return {
         file.path: [
             other.path
@@ -65,11 +65,11 @@ def lacking(
 ) -> Flags:
     """For each row of a file of the table (folder ``source``) whether the copy lacks its key.
 
-    The keys are compared in the types of the copy, so the ``conversion`` is that of the table's rows to them.
+    The keys are compared in the types of the copy; ``conversion`` converts the table's rows to these types.
     """
     key = copied.key
     if not len(key):
-        # Nothing is known of the key of a table that has had no row.
+        # The key of a table that has had no row is not known.
         return np.ones(sum(rows.num_rows for rows in read(folder(source, storage), [path], schema)), np.bool_)
     olds = {new: old for old, new in conversion.spelled.items()}
     names = [olds.get(name, name) for name in key.names]

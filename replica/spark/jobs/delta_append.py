@@ -48,7 +48,7 @@ from .spark_session import save
 from .staging import schema_from_text, schema_to_text
 
 NAME: Final = "mysql-replica-delta"
-# So many of the last commits are looked at for a RESTORE.
+# The number of last commits among which a RESTORE is looked for.
 _HISTORY: Final = 20
 _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
 
@@ -57,8 +57,8 @@ _APPEND_ONLY: Final = MappingProxyType({"delta.appendOnly": "true"})
 class Place:
     """A micro-batch: its query, its number, and the checkpoint of the query.
 
-    ``origin`` stands for the source. Its transactions say that the table has changes from there, whichever query
-    has brought them.
+    ``origin`` stands for the source. A transaction with this id says that the table has changes of the source,
+    whichever query wrote them.
     """
 
     query: str
@@ -91,7 +91,7 @@ class AppendToDelta:
         self._storage = dict(storage)
 
     def check(self) -> None:
-        """Raises ``CheckpointError`` unless table and checkpoint, as far as they are there, are one query's."""
+        """Raises ``CheckpointError`` if both the table and the checkpoint exist, and belong to different queries."""
         if not has_query(self._checkpoint, self._storage):
             self._check_new()
             return
@@ -125,9 +125,9 @@ class AppendToDelta:
 
 
 def check_restored(target: str, storage: Mapping[str, str]) -> None:
-    """Raises ``CheckpointError`` if the last thing that happened to a table is that RESTORE took appended rows away.
+    """Raises ``CheckpointError`` if a RESTORE has taken appended rows away, and nothing was written since.
 
-    The table has the numbers of their micro-batches all the same.
+    The table keeps the numbers of the micro-batches that it lost, so these would be skipped.
     """
     try:
         history = DeltaTable(target, storage_options=dict(storage)).history(_HISTORY)
@@ -309,7 +309,7 @@ class DeltaWriter(DataSourceArrowWriter):
                 table, files, Transaction(place.query, place.batch), Transaction(place.origin, place.batch)
             )
         except CommitFailedError:
-            # The table may have it by this very commit: if its answer was lost, it was sent again. Its files stay.
+            # This commit itself may have succeeded: if its answer was lost, it was sent again. Then its files stay.
             if not _has(self._table(), place.query, place.batch):
                 raise
         note_append(place.checkpoint, place.batch, self._storage)

@@ -28,7 +28,7 @@ def statistics(schema: pa.Schema) -> dict[str, str]:
     """The configuration of a new table."""
     if not has_wide_decimals(schema.types):
         return {}
-    # Writers that do not know the list of names have the number.
+    # For writers that do not know the list of names.
     names = [identifier(field.name) for field in list(schema)[:INDEXED] if is_indexed(field.type)]
     return {_COUNT: "0", **({_NAMES: ",".join(names)} if names else {})}
 

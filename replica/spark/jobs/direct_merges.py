@@ -2,8 +2,8 @@
 
     plan -> tasks, each with the merges of one large table, or of several small ones -> the names of new files
 
-Most merges are such: those of tables smaller than a leaf, and of tables whose new rows have the highest keys. With a
-shuffle the merge of 160,000 changes of one leaf of 85 MB took 0.9 s, of which Spark had 0.4 to itself.
+Most merges are direct: of tables smaller than a leaf, and of tables whose new rows have the highest keys. With a
+shuffle, a merge of 160,000 changes into one leaf of 85 MB took 0.9 s, and Spark itself took 0.4 of these.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NAME: Final = "mysql-replica-merges"
-#: More changes, in memory, are routed by several tasks side by side.
+#: Above this size in memory, several tasks route the changes side by side.
 _MOST_BYTES: Final = 128 << 20
 
 
@@ -52,9 +52,9 @@ def is_direct(merge: Merge) -> bool:
 def merge_directly(
     spark: "SparkSession", merges: Sequence[Merge], target: str, storage: Mapping[str, str], tasks: int
 ) -> list[Merged]:
-    """The merges, by so many tasks."""
+    """Run the merges in ``tasks`` tasks."""
     spark.dataSource.register(MergesSource)
-    # The other groups of a table get no changes, and a task need not know them.
+    # A task need not know the groups of a table that get no changes.
     merges = [
         replace(merge, groups=tuple(merge.groups[number] for number in merge.touched)) for merge in merges
     ]

@@ -28,7 +28,7 @@ def shares_of(staged: Iterable[Staged]) -> Iterator[list[Staged]]:
 
 
 def by_partition(frame: "DataFrame") -> Iterator[list[PackedItem]]:
-    """The items of one partition after another; Spark reads the next partition meanwhile."""
+    """The items, partition by partition; Spark reads the next partition meanwhile."""
     from pyspark.sql import functions
 
     numbered = frame.withColumn("partition", functions.spark_partition_id())

@@ -1,10 +1,10 @@
 """Checks of Spark's file sink, which loses rows silently when a checkpoint belongs to other files.
 
-So it does when the target is a folder of the driver alone: each executor writes to its own disk then.
+It also loses rows when only the driver sees the target: then each executor writes to its own disk.
 
-The sink numbers micro-batches as the checkpoint does, and takes a known number for a batch that is run again. With a
-new checkpoint it would skip as many batches as the folder has. With an old checkpoint and a new folder, earlier rows
-would be missing.
+The sink numbers micro-batches as the checkpoint does, and skips a number that it knows as a batch that is run again.
+With a new checkpoint it would skip as many batches as the folder has. With an old checkpoint and a new folder,
+earlier rows would be missing.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
     """Raises ``CheckpointError`` unless the files in ``target`` were written by the query with this ``state``.
 
-    ``ConfigurationError`` if they were written without a query: Spark would not read them beside those of one.
+    Raises ``ConfigurationError`` for files written without a query: Spark would not read them beside a query's files.
     """
     written = last_number(f"{target}/{SINK_LOG}", storage)
     check_place(state.checkpoint, target, written, storage)
@@ -43,7 +43,7 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
 
 
 def check_shared(spark: "SparkSession", target: str) -> None:
-    """Raises ``ConfigurationError`` if a task does not see a file that the driver writes in or beside the target."""
+    """Raises ``ConfigurationError`` if tasks do not see a file that the driver writes in the target or beside it."""
     folder = local_path(target)
     if folder is None or replica.spark.is_local(spark) or is_connect(spark):
         return
@@ -68,7 +68,7 @@ def check_shared(spark: "SparkSession", target: str) -> None:
 
 
 def _made(folder: str) -> Iterator[str]:
-    """Make a folder; gives those that were not there, the innermost first."""
+    """Make a folder and its parents; returns the new folders, the innermost first."""
     if not os.path.isdir(folder):
         above = list(_made(os.path.dirname(folder)))
         os.mkdir(folder)
@@ -81,7 +81,7 @@ def _all_see(spark: "SparkSession", path: str) -> bool:
         for _ in batches:
             yield pa.RecordBatch.from_arrays([pa.array([os.path.exists(path)])], names=["is_seen"])
 
-    # So many tasks that each executor has some.
+    # Enough tasks for each executor to get some.
     count = max(2, 2 * spark.sparkContext.defaultParallelism)
     rows = spark.range(0, count, 1, count).mapInArrow(look, "is_seen BOOLEAN").collect()
     return all(row["is_seen"] for row in rows)

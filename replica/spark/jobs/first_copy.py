@@ -1,12 +1,12 @@
 """The first copy of ``mirror``: the source's tables as leaves of the target, read by executors, before its log.
 
     plan    where the log goes on, and the ranges of each table    target/_state/copy.json (``copy_plan``)
-    copy    some ranges at a time -> files -> a commit for each    ``copy_tasks``; a killed copy goes on behind them
+    copy    some ranges at a time -> files -> a commit for each    ``copy_tasks``; a killed copy goes on after them
     check   no statement has changed a table meanwhile             else all is copied anew
 
 The source sees one connection for each task, at most ``snapshotParallelism`` of them, and transactions as long as a
-chunk. The log replaces rows by their keys, so rows may be later than the place from which it is followed; where its
-row images lack columns, ``rows_again`` says what else it takes.
+chunk. Changes of the log replace rows by their keys, so rows may be later than the place from which the log is
+followed. Where row images lack columns, that is not enough: see ``rows_again``.
 """
 
 import logging
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 _FILE: Final = "_state/copy.json"
 _ATTEMPTS: Final = 5
-#: A job copies so many tables at most, and more than one only if they are so small together.
+#: One job of Spark copies up to so many tables together, if they have no more than so many bytes in all.
 _GROUPED: Final = 32
 _GROUPED_BYTES: Final = 8 << 20
-#: The options of the source that a task of the copy needs, and no others.
+#: The options of the source that a task of the copy needs.
 CONNECTING: Final = frozenset(
     {
         *("host", "port", "user", "unixsocket", "tls", "tlsca", "tlscert", "tlskey", "serverpublickeypath"),
@@ -61,7 +61,7 @@ class FirstCopy:
         target: Target,
         parallelism: int,
     ) -> None:
-        """``options`` are those of the driver's connection to the ``source``."""
+        """``options``: the driver's connection to the ``source``."""
         self._spark = spark
         self._source = {name: value for name, value in source.items() if name.lower() in CONNECTING}
         self._options = options
@@ -77,8 +77,8 @@ class FirstCopy:
     def run(self) -> tuple[JobState, str]:
         """Copy the tables. Returns the job's state and ``startingOffsets``.
 
-        Raises ``ConfigurationError`` if no table can be kept, or statements change the tables all the time, and what
-        reading them raises.
+        Raises ``ConfigurationError`` if no table can be kept, or if statements change the tables all the time, and
+        the errors of reading tables.
         """
         for _ in range(_ATTEMPTS):
             plan = self._planned()
@@ -89,7 +89,8 @@ class FirstCopy:
                 changed, end = [str(error)], None
             if not changed:
                 tables = {name: table.state() for name, table in plan.tables.items()}
-                # All tables of the source are known, so a CREATE TABLE IF NOT EXISTS of another name makes one.
+                # All tables of the source are known, so CREATE TABLE IF NOT EXISTS with another name makes a new
+                # table.
                 state = JobState(tables=tables, begins=dict(plan.begins), is_birth=True, copied=str(end))
                 state.parked = parked(plan, self._target)
                 return state, plan.offset
@@ -112,7 +113,7 @@ class FirstCopy:
         return plan
 
     def _copy(self, plan: CopyPlan) -> None:
-        """Copy what is not there yet; the ranges of a table are committed in their order.
+        """Copy the ranges that are not there yet; the ranges of a table are committed in order.
 
         Each job of Spark copies one range, or small tables together. One job for several large ranges would wait for
         the slowest one, and no range would be read while the next job is planned: 0.1 of 0.7 s on two cores.
@@ -124,7 +125,7 @@ class FirstCopy:
         left = grouped(plan, self._pieces(plan, opened), self._parallelism)
         with ThreadPoolExecutor(self._parallelism) as pool:
             try:
-                # What a kill repeats is bounded, also if one job takes longer than those behind it.
+                # This limits what is repeated after a kill, also if one job takes longer than the jobs after it.
                 for group in islice(left, 2 * self._parallelism):
                     reading.append((group, pool.submit(copy, pieces=group)))
                 while reading:
@@ -141,14 +142,14 @@ class FirstCopy:
                 pool.shutdown(cancel_futures=True)
 
     def _pieces(self, plan: CopyPlan, opened: dict[str, KeptTable]) -> Iterator[Piece]:
-        """The ranges that no commit has yet. Their tables are ``opened``, and an empty table gets its commit."""
+        """The ranges that no commit has yet. Fills ``opened`` with their tables, and commits empty tables."""
         for name, table in plan.tables.items():
             kept = self._target.table(name)
             if kept.table is None:
                 kept.conform(table.schema.empty_table(), {}, Step(PLANTED, 0, 0))
             done = kept.open().transaction_version(PLANTED)
             if not table.ranges and done is None:
-                # An empty table has a commit, too: it says whose table it is.
+                # The commit of an empty table marks it as this job's.
                 _commit(kept, [], 0)
             for number in range(0 if done is None else done + 1, len(table.ranges)):
                 opened[name] = kept
@@ -164,9 +165,9 @@ class FirstCopy:
 
 
 def grouped(plan: CopyPlan, pieces: Iterable[Piece], parallelism: int) -> Iterator[list[Piece]]:
-    """The pieces that each job copies: one, or small tables as a whole. Their order stays.
+    """The pieces that each job copies: one piece, or several small tables. The order of pieces stays.
 
-    A job costs Spark 0.1 s, the reading of a small table a tenth of that.
+    A job costs Spark 0.1 s, reading a small table a tenth of that.
     """
     most = max(1, min(_GROUPED, len(plan.tables) // (4 * parallelism)))
     group, held = list[Piece](), 0
@@ -203,5 +204,5 @@ def _commit(kept: KeptTable, files: list[NewFile], number: int) -> None:
         [],
         commit_properties=CommitProperties(app_transactions=[transaction]),
     )
-    # To a commit that knows nothing of this one, it would be somebody else's with the same transaction.
+    # A later commit must know this one: else it conflicts with it, as both have the same transaction.
     kept.refresh()

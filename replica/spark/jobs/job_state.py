@@ -53,10 +53,10 @@ _PROGRESS_SCHEMA: Final = pa.schema(
         ("consistent_since", _MOMENT),
     ]
 )
-# Each hundredth commit deletes those that are older. Delta keeps them for 30 days by default, and a save lists all
-# that are there: with 500 commits it took 0.013 s of processor, with 4,000 it took 0.053 s.
+# Each hundredth commit deletes older commits. Delta keeps commits for 30 days by default, and a save lists all of
+# them: with 500 commits it took 0.013 s of processor, with 4,000 it took 0.053 s.
 _RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 hours"})
-# The row with the query and the micro-batch, for readers that do not know them.
+# The row with the query and the micro-batch, for readers of the state that are not given them.
 _PLACE: Final = "place"
 _TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
 _SETS: Final = MappingProxyType({"schema": "schemas", "absent": "absent"})
@@ -167,17 +167,17 @@ class JobState:
     """The state of a job.
 
     ``tables`` has the known tables. ``schemas`` has the schemas that the log itself created or dropped, ``absent``
-    the tables that it dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id.
+    the tables that the log dropped or renamed. ``prepared`` has the rows of prepared XA transactions by id.
     ``is_birth``: the log begins with the server's first binlog file, or all tables were copied. ``folds_names``:
     the server stores table names in lower case (lower_case_table_names=1). ``waiting`` has the rows that wait for a
     merge by table; ``merges`` is the number of merges since the last micro-batch. ``is_history``: the tables have
-    past states, too. ``is_changelog``: their rows are changes. ``stamps``: the columns of
-    that module that rows have. ``begins``: of tables that were copied from the
-    source, where the log counts from, as ``FILE:POSITION``; "" stands for all tables that were not. ``parked`` has
-    the tables that are kept no longer, with the reason. ``holds`` has the tables that are being copied anew, with the
-    id of the copy: their changes wait for it. ``epoch`` is that of the last change (``Offset.epoch``). ``wanted``
-    says which tables the job selects. ``copied``: where the log ended when the first copy did, until it was passed.
-    ``again`` has what is to be read again of tables that are settling.
+    past states, too. ``is_changelog``: their rows are changes. ``stamps``: the columns of the module ``stamps`` that
+    rows have. ``begins``: table copied from the source -> the place from which its log counts, as ``FILE:POSITION``;
+    "" stands for all tables that were not copied. ``parked`` has the tables that are kept no longer, with the reason.
+    ``holds`` has the tables that are being copied anew, with the id of the copy for which their changes wait.
+    ``epoch`` is the ``Offset.epoch`` of the last change. ``wanted`` says which tables the job selects. ``copied``:
+    where the log ended when the first copy did; None once the stream has passed this place. ``again`` has the rows to
+    read again of tables that are settling.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class JobState:
     again: dict[str, RowsAgain] = field(default_factory=dict)
 
     def is_before(self, name: str, file: str, position: int) -> bool:
-        """Whether what the log says of a table at this place is in the copy of the source's tables already."""
+        """Whether the copy of the source's tables already has the log's changes of a table at this place."""
         begin = self.begins.get(self._copied(name))
         if begin is None:
             return False
@@ -211,14 +211,14 @@ class JobState:
         return False
 
     def reach(self, file: str, position: int, epoch: int) -> None:
-        """Note that all changes before this place are here, or wait."""
+        """Note that all changes before this place are in the tables, or wait for a merge."""
         if self.copied is not None and file:
             place = BinlogPosition.parse(self.copied)
             if epoch or (file_number(file), position) >= (file_number(place.file), place.position):
                 self.copied = None
 
     def begin_of(self, name: str) -> int | None:
-        """The sequence number from which the log of a table counts; None: it counts as a whole."""
+        """The sequence number from which the log of a table counts; None: all of it counts."""
         begin = self.begins.get(self._copied(name))
         if begin is None:
             return None
@@ -229,13 +229,13 @@ class JobState:
         return name if name in self.tables else ""
 
     def see(self, part: Part) -> None:
-        """Note where the log is. The places of another server's log are behind those of the one before."""
+        """Note where the log is. All places in another server's log come after those of the log before it."""
         if part.span is not None and (epoch := epoch_of(part.span[1])) > self.epoch:
             self.epoch = epoch
             self.begins.clear()
 
     def forget(self, name: str, begin: int) -> None:
-        """Forget the rows of a table before this sequence number, which a copy has."""
+        """Forget waiting rows of a table before this sequence number, as a copy has them."""
         if (waiting := self.waiting.get(name)) is not None:
             waiting.parts = [left for part in waiting.parts if (left := part.behind(begin)) is not None]
             if not waiting.parts:
@@ -246,7 +246,7 @@ class JobState:
             ]
 
     def rename(self, name: str, new: str) -> None:
-        """A table has another name, under which there was none."""
+        """Rename a table to a name that no table has."""
         self.tables[new] = self.tables.pop(name)
         if name in self.again:
             self.again[new] = self.again.pop(name)
@@ -254,7 +254,7 @@ class JobState:
         self.absent.discard(new)
 
     def note_moves(self, name: str, key: tuple[str, ...], part: Part) -> None:
-        """Note rows of a copied table from which ``rows_again`` finds what is to be read again."""
+        """Note rows of a copied table, in which ``rows_again`` later finds the keys to read again."""
         is_open = self.copied is not None and name in self.tables and self.tables[name].is_settling
         if may_lose(part) and (is_open or name in self.again):
             self.again.setdefault(name, RowsAgain(key)).add(part, key)
@@ -335,7 +335,7 @@ class JobState:
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
-        """The reverse of ``rows``; any of several errors for what is no state."""
+        """The reverse of ``rows``. Rows that are not a state raise any of several errors."""
         state = cls()
         prepared = []
         for kind, name, value, _ in rows:
@@ -475,7 +475,7 @@ def _overwrite(path: str, rows: pa.Table, storage: Mapping[str, str], **more: An
             path, rows, mode="overwrite", configuration=dict(_RETENTION), storage_options=stored, **more
         )
     except CommitFailedError:
-        # If the answer to the commit was lost, it was sent again, and found itself there.
+        # If the answer to the commit was lost, deltalake sent it again, and it conflicted with itself.
         table = DeltaTable(path, storage_options=stored)
         if not dataset(table, path, storage).to_table().equals(rows):
             raise

@@ -1,11 +1,11 @@
-"""Micro-batches one after another: what waits between them, when tables are merged, and the state of the job.
+"""Micro-batches one after another: rows that wait between them, when tables are merged, and the state of the job.
 
     micro-batch -> steps of statements; rows wait    -> tables that are due are merged -> the state is saved
     now and then, without a micro-batch                 tables that are due are merged -> the state is saved
 
 A table is due when its waiting rows are a share of it, or have waited for some minutes. A kill at any time repeats no
-merge: a table has the steps that it was merged by, and the state is only saved behind them. Files of rows that nobody
-needs any more are deleted then.
+merge: a table records the steps of its merges, and the state is only saved after them. Then files of rows that are no
+longer needed are deleted.
 """
 
 import threading
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 #: A table is merged when so large a share of it waits; a table smaller than a leaf counts as a leaf.
 _SHARE: Final = 0.05
-# The state names each part that waits; with so many, all tables are merged.
+# The state names each waiting part; when there are more than so many, all tables are merged.
 _MOST_PARTS: Final = 20_000
-# Steps from this one on are those of merges behind a micro-batch; each has its own range.
+# Merges after a micro-batch have the steps from this number on; each has its own range.
 _LATER_STEPS: Final = 1_000_000
 _VACUUM_SECONDS: Final = 3600
 _SAVES_PER_VACUUM: Final = 100
@@ -51,8 +51,8 @@ _locks: "Final[WeakValueDictionary[str, threading.Lock]]" = WeakValueDictionary(
 class MergePolicy:
     """When tables are merged: ``seconds`` after their first waiting row; 0: with each micro-batch.
 
-    ``retention_hours``: files that no version of so many hours has are deleted; None: none are. ``due_bytes``: so
-    many waiting bytes are merged; None: a share of the table.
+    ``retention_hours``: delete files that no version of the last so many hours has; None: delete none. ``due_bytes``:
+    merge a table when so many bytes wait; None: when a share of the table waits.
     """
 
     seconds: float = 0
@@ -78,7 +78,7 @@ class Keeper:
     ) -> None:
         """``begin`` is the state of a new job. Without a policy tables are merged with each micro-batch.
 
-        ``checkpoint`` is that of the query, ``read_again`` reads from its source.
+        ``checkpoint`` is the checkpoint of the query, ``read_again`` reads from the source of the query.
         """
         self._checkpoint = checkpoint
         self._read_again = read_again
@@ -86,14 +86,14 @@ class Keeper:
         self._begin = begin
         self._policy = policy or MergePolicy()
         self._lock = _locks.setdefault(target.path, threading.Lock())
-        #: Whether the job runs: what its own threads do ends with it. A job that is started again waits for them.
+        #: Whether the job runs: its own threads end with it. A job that is started again waits for them.
         self.is_active: Callable[[], bool] = lambda: True
-        # Query, number of the last micro-batch and the state behind it; None until this process has saved it.
+        # Query, number of the last micro-batch, and the state after it; None until this process has saved a state.
         self._saved: tuple[str, int, JobState] | None = None
         #: Files of rows that come with later micro-batches.
         self.coming: frozenset[str] = frozenset()
         self._saves = 0
-        # What of the state has changed when its progress is written again.
+        # The part of the state that was last written as progress; a change of it is written again.
         self._shown: tuple[dict[str, str], dict[str, int]] = {}, {}
         self._vacuumed: dict[str, float] = {}
 
@@ -119,7 +119,7 @@ class Keeper:
         found = job_state.load(self._target.path, query, number, self._target.storage)
         state, done = found if found is not None else (JobState.from_rows(self._begin.rows()), -1)
         if found is not None and forget_merged(self._target, query, done, state):
-            # From its next step on a table no longer says that it was merged before.
+            # Saved now: after its next step, a table no longer shows that it was merged before.
             state.merges += 1
             job_state.save(self._target.path, state, query, done, self._target.storage)
         if done >= number:
@@ -128,7 +128,7 @@ class Keeper:
             self._run(query, number, items, state, is_first=True)
 
     def merge_waiting(self, *, is_end: bool = False) -> None:
-        """Merge the tables that are due; at the end of a job all that wait."""
+        """Merge the tables that are due; at the end of a job, all tables with waiting rows."""
         with self._lock:
             if self.is_active():
                 self._settle()
@@ -153,10 +153,10 @@ class Keeper:
         self._save(query, number, state, batch)
 
     def settle(self, spark: "SparkSession") -> None:
-        """Do before any micro-batch, as there may be none, what an earlier process has left.
+        """Finish the work of an earlier process, before the first micro-batch, as none may come.
 
-        Rows of copied tables are read again that it could not read, because they were locked or the like. If tables
-        are merged with each micro-batch, so is what waited in that process.
+        Rows of copied tables are read again if that process could not read them, because they were locked or the
+        like. If tables are merged with each micro-batch, rows that waited in that process are merged.
         """
         with self._lock:
             found = job_state.peek(self._target.path, self._target.storage)
@@ -168,7 +168,7 @@ class Keeper:
             known, following = (
                 has_begun(self._checkpoint, one, self._target.storage) for one in (number, number + 1)
             )
-            # A micro-batch that is run again may have merged already, and reads again itself.
+            # A micro-batch that will be run again may have merged already, and reads rows again itself.
             if not known or following:
                 return
             self._target = replace(self._target, spark=spark)
@@ -180,7 +180,7 @@ class Keeper:
             self._saved = None
 
     def _settle(self) -> None:
-        """Read rows of copied tables again, if the log has passed what they wait for."""
+        """Read rows of copied tables again, if the stream has passed the place for which they wait."""
         if self._saved is None or self._checkpoint is None or self._read_again is None:
             return
         query, number, state = self._saved
@@ -200,7 +200,7 @@ class Keeper:
     # Tables that are copied anew.
 
     def change(self, change: Callable[[JobState, Batch], _Result], spark: "SparkSession") -> _Result | None:
-        """Change the state between two micro-batches, and save it; None without a state yet, or without the job."""
+        """Change the state between two micro-batches, and save it; None without a state, or if the job has ended."""
         with self._lock:
             if not self.is_active():
                 return None
@@ -220,7 +220,7 @@ class Keeper:
             state.merges += 1
             self._save(query, number, state, batch)
             if saved is None:
-                # A micro-batch that an earlier process has begun asks the tables what it has done.
+                # An earlier process may have begun the next micro-batch; then the tables are asked for its steps.
                 self._saved = None
             return result
 
@@ -250,14 +250,14 @@ class Keeper:
             and (
                 is_full
                 or self._policy.is_due(state.tables[name], rows, now)
-                # An earlier run of this micro-batch may have merged the table, and was killed then.
+                # An earlier run of this micro-batch may have merged the table before it was killed.
                 or (is_first and batch.has_merged(name))
             )
         ]
         batch.merge(*due)
         for name in state.holds.keys() & state.waiting.keys() if is_first else ():
             if batch.has_merged(name):
-                # The table was merged by an earlier run, and is held since.
+                # An earlier run merged the table, and it has been held since.
                 _forget(state, name)
         if state.copied is not None and self._checkpoint is not None:
             end = end_of(self._checkpoint, number, self._target.storage)
@@ -269,7 +269,7 @@ class Keeper:
         if state.copied is None:
             _publish(state, batch)
         job_state.save(target.path, state, query, number, target.storage)
-        # Who reads the table with what waited until now may still be at it.
+        # ``read_current`` may still be reading rows that waited until now.
         seconds = _READER_SECONDS if self._policy.seconds else 0
         delete_files(target.path, target.storage, state.files() | self.coming, seconds)
         self._saved = query, number, state
@@ -296,11 +296,11 @@ class Keeper:
 
 
 def forget_merged(target: Target, query: str, number: int, state: JobState) -> bool:
-    """Forget rows that have been merged since this micro-batch, though its state does not say so.
+    """Forget rows that have been merged since this micro-batch, though its state still has them.
 
-    That is so if the process was killed before it said so, or if it has just not said so yet. Returns whether there
-    are such rows. Their table waits without rows then: when the next micro-batch is run again, the merge that they
-    had in it must count its steps, as all steps behind it have the numbers of their first run.
+    The process was killed before it saved the state, or has not saved it yet. Returns whether there are such rows.
+    Their table stays in ``waiting``, without rows: when the next micro-batch is run again, the merge of these rows in
+    it must count its steps, as all steps after it have the numbers of their first run.
     """
     batch = _later_batch(target, query, number, state)
     found = [
@@ -319,7 +319,7 @@ def _forget(state: JobState, name: str) -> None:
 
 
 def _publish(state: JobState, batch: Batch) -> None:
-    """Say of copied tables, in a property of theirs, since when they are states that the source had."""
+    """Set the property of copied tables that says since when their versions are states that the source had."""
     for name, table in state.tables.items():
         unsettled = {*state.waiting, *state.parked, *state.holds, *state.again}
         if table.is_seeded and not table.since and name not in unsettled:
@@ -335,7 +335,7 @@ def _later_batch(target: Target, query: str, number: int, state: JobState) -> Ba
 def run_batch(
     target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
 ) -> None:
-    """Run one micro-batch, whose rows are in this process, as a process does that begins with it."""
+    """Run one micro-batch, whose rows are in this process, as the first one of a process."""
     Keeper(target, begin).run(query, number, lambda: stage_here(target, items()))
 
 

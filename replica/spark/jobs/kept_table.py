@@ -47,10 +47,10 @@ CONSISTENT: Final = "mysql-replica.consistentSince"
 #: The id of the application transaction of a seed's commit.
 PLANTED: Final = "seed"
 _PLAIN_TIMES: Final = "timestampNtz"
-# When there are so many files of past states that are so small, they become one.
+# So many files of past states, each smaller than so many bytes, become one file.
 _SMALL_FILES: Final = 16
 _SMALL_BYTES: Final = 16 << 20
-#: What is written is planned so many times before the writers beside it are an error.
+#: A write is planned so many times; if other writers win each time, that is an error.
 ATTEMPTS: Final = 20
 OTHERS: Final = "others change this table all the time, so that a commit never succeeds: stop them"
 
@@ -91,13 +91,13 @@ class KeptTable(ABC):
     own_fields: tuple[pa.Field, ...] = ()
     #: Whether a column that the source drops is dropped here, too.
     drops_columns = True
-    #: Whether rows that were there before the log must be as they were at the place from which it is followed.
+    #: Whether the copied rows must be the rows at the exact place from which the log is followed.
     begins_exactly = False
     #: Whether rows are changes, which are only appended.
     is_changelog = False
     #: The columns of ``stamps`` that rows have.
     stamps: tuple[str, ...] = ()
-    #: So many waiting bytes are merged; None: a share of the table.
+    #: The table is merged when so many bytes wait; None: when a share of the table waits.
     due_bytes: int | None = None
 
     def __init__(self, name: str, path: str, storage: Mapping[str, str] = NO_STORAGE) -> None:
@@ -123,16 +123,16 @@ class KeptTable(ABC):
         begin: tuple[int, int] | None = None,
         key: Sequence[str] = (),
     ) -> None:
-        """Get the rows of another table, which are those of the source now, in place of the present ones.
+        """Replace the present rows by the rows of ``source``, a copy of the source's table as it is now.
 
-        ``begin``: the time of that, in microseconds since 1970, and its sequence number; None if nothing is known of
-        the time before. ``key`` has the columns of the key; none are known of a table that has had no row.
+        ``begin``: the time of the copy, in microseconds since 1970, and its sequence number; None if nothing is known
+        of the time before. ``key`` has the columns of the key; it is empty for a table that has had no row.
         """
         self.rewrite(self.conversion(), step, source)
 
     @classmethod
     def facts(cls) -> tuple[bool, bool, list[str]]:
-        """What tells the kinds from each other: is it a history, is it a changelog, and its stamps."""
+        """The facts by which kinds differ: whether it is a history, whether it is a changelog, and its stamps."""
         return not cls.drops_columns, cls.is_changelog, list(cls.stamps)
 
     # The common part.
@@ -258,7 +258,7 @@ class KeptTable(ABC):
         raise CheckpointError(f"{self.path}: {OTHERS}")
 
     def _allow(self, schema: pa.Schema) -> None:
-        """Let the table have times without a zone, if it will: only new tables may have them by themselves."""
+        """Allow times without a zone if ``schema`` has any; Delta allows them by itself in new tables only."""
         table = self.open()
         has_plain = any(pa.types.is_timestamp(kind) and kind.tz is None for kind in schema.types)
         if has_plain and _PLAIN_TIMES not in (table.protocol().reader_features or ()):
@@ -272,7 +272,7 @@ class KeptTable(ABC):
     ) -> None:
         """End all present states of a history at this time (microseconds since 1970).
 
-        The converted rows of another table, if there is one ``following``, come in their place.
+        ``following``: a conversion and a table, whose converted rows become the present states.
         """
         for _ in range(ATTEMPTS):
             if self.table is None or self.is_taken(step):
@@ -299,7 +299,7 @@ class KeptTable(ABC):
         except SchemaMismatchError:
             raise
         except ReplicaError as error:
-            # What a task has raised comes as text.
+            # Spark passes an error of a task on as text.
             raise SchemaMismatchError(str(error)) from error
 
     # Leaves.
@@ -371,7 +371,7 @@ class KeptTable(ABC):
     ) -> bool:
         """Commit actions; with a ``schema`` they take the place of all files. Returns False if that is refused."""
         table = self.open()
-        # With a retry the commit would be accepted beside a commit that has replaced the same files.
+        # No retries: a retried commit would be accepted after another commit that has replaced the same files.
         retries = None if self.is_changelog and schema is None else 0
         mode = "append" if schema is None else "overwrite"
         columns = table.schema() if schema is None else Schema.from_arrow(schema)
@@ -382,7 +382,7 @@ class KeptTable(ABC):
         except CommitFailedError:
             self.table = self._reopened()
             if self.is_taken(step):
-                # Perhaps by this very commit: if the answer to it was lost, it was sent again. Its files stay.
+                # This commit itself may have succeeded: if its answer was lost, it was sent again. Its files stay.
                 return True
             system = folder(self.path, self.storage)
             for file in added:
@@ -440,7 +440,7 @@ class KeptTable(ABC):
 
 
 def check_name(name: str) -> None:
-    """Raises ``SchemaMismatchError`` for the ``table_text`` of a table that would have another one's place."""
+    """Raises ``SchemaMismatchError`` for a ``table_text`` whose path could be that of another table."""
     schema, table = split_text(name)
     if "." in schema:
         raise SchemaMismatchError(
@@ -450,7 +450,7 @@ def check_name(name: str) -> None:
 
 
 def check_columns(table: str, names: Iterable[str], own: Sequence[str] = ()) -> None:
-    """Raises ``SchemaMismatchError`` for names that no kept table can have, or that it has itself (``own``)."""
+    """Raises ``SchemaMismatchError`` for column names that no kept table can have, or that it adds (``own``)."""
     # To Delta and to Spark, names that differ in letter case are the same.
     taken = {name.lower() for name in own}
     odd = [name for name in names if "`" in name or name.lower() in taken]
@@ -466,7 +466,7 @@ def leaf_groups(files: Iterable[LeafFile], parts: Sequence[Part]) -> list[Group]
     moves = [move for part in parts for move in part.moves or ()]
     if any(part.moves is None for part in parts):
         return united(found, None)
-    # Rows that move between shares of the same files would have to be found in all of them.
+    # No shares if rows move: a row that moves from one share of the files to another would be needed in both.
     return (
         united(found, moves)
         if moves

@@ -1,7 +1,7 @@
 """Rows of a kept table's files: reading the old ones in parts, and writing new leaves. No Spark; executors do this.
 
 A file is not read as a whole: ``read`` gives some ten thousand rows at a time, and ``LeafWriter`` holds a few row
-groups. So what a task holds follows from the changes of its leaf, not from the size of its files.
+groups. So the memory of a task depends on the changes of its leaf, not on the size of its files.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _READ_ROWS: Final = 1 << 16
 #: The bytes of rows that a writer holds before it writes them as row groups.
 _HELD_BYTES: Final = 48 << 20
 _SAMPLE_ROWS: Final = 8192
-#: So many columns have statistics in Delta's log.
+#: The number of columns with statistics in Delta's log.
 INDEXED: Final = 32
 
 
@@ -140,10 +140,10 @@ class FileWriter:
 
 
 def _repeated(rows: pa.Table) -> list[str]:
-    """The columns whose values come back, so that a dictionary of them saves bytes.
+    """The columns with repeated values, for which a dictionary saves bytes.
 
-    A dictionary of values that are all different saves none, and until it was as large as Parquet lets it become it
-    took a sixth of the time of writing.
+    A dictionary of values that are all different saves none. Until it reached Parquet's largest size, it took a sixth
+    of the time of writing.
     """
     return [
         field.name
@@ -208,7 +208,7 @@ class LeafWriter:
 
 
 class _Statistics:
-    """The statistics by which readers skip a file: the number of rows, and the ends of columns that JSON can say."""
+    """The statistics by which readers skip a file: the number of rows, and the least and largest value of columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rows = 0
@@ -231,7 +231,7 @@ class _Statistics:
         """The statistics as JSON for the table's log."""
         lows, highs = {}, {}
         for name, (low, high) in self._ends.items():
-            # The last millisecond that a time has may have no next one.
+            # The last possible millisecond has no next one, to which the largest value would be rounded up.
             with contextlib.suppress(OverflowError):
                 lows[name], highs[name] = _said(low), _said(high, is_high=True)
         found = {"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": self._nulls}
@@ -240,7 +240,7 @@ class _Statistics:
 
 def is_indexed(kind: pa.DataType) -> bool:
     """Whether columns of this type have statistics."""
-    # Readers take other numbers for floats, and texts may be cut.
+    # Readers parse other numbers as floats, and texts may be cut.
     return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 

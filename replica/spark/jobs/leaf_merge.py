@@ -38,16 +38,16 @@ from .stamps import DELETED, stamped
 Flags = npt.NDArray[np.bool_]
 
 _NO_ROW: Final = -1
-#: Rows in Parquet take about so much of what they take in memory; only for tables that have no file yet.
+#: Rows in memory are about so many times as large as in Parquet. Used only for tables without a file.
 _COMPRESSION: Final = 3
 
 
 @record(frozen=True, slots=True)
 class LeafTable:
-    """What tasks know of a table. ``schema`` is that of its files, ``defaults`` has those of columns as SQL text.
+    """What tasks know of a table: the ``schema`` of its files, the ``defaults`` of columns as SQL text.
 
     ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics. ``stamps``: the
-    columns of that module which rows have. ``is_settling``: rows may be later than the changes that are merged
+    columns of the module ``stamps`` that rows have. ``is_settling``: rows may be later than the changes being merged
     (``rows_again``).
     """
 
@@ -70,7 +70,7 @@ def route(table: LeafTable, rows: pa.Table, groups: Sequence[Group]) -> Iterator
     rows = separated(table.name, rows, table.key)
     needs_all = table.is_history or (DELETED in table.stamps and rows["_absent"].null_count < rows.num_rows)
     if not needs_all and not lacks_values(rows):
-        # All rows are whole, and each has one key only, so this is what the last ones say.
+        # All rows are whole, and each has one key only, so the last row of each key is enough.
         rows = rows.take(pa.array(last_events(key_events(table.name, rows, table.key)).rows))
     owning = owners(groups, places(rows.select(list(table.key))))
     for number in np.unique(owning).tolist():
@@ -95,7 +95,7 @@ def _within(group: Group, found: Numbers) -> Flags:
 
 
 def merge(table: LeafTable, group: Group, rows: pa.Table | None, storage: Mapping[str, str]) -> list[NewFile]:
-    """The new files of a group, which take the place of all its files. ``rows`` are its changes in order."""
+    """The new files of a group, which replace all its files. ``rows`` are its changes in order."""
     return _Merging(table, group, folder(table.path, storage)).files(rows)
 
 
@@ -130,7 +130,7 @@ class _Merging:
         return [file for writer in writers.values() for file in writer.finish()]
 
     def parts(self, rows: pa.Table | None) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
-        """The rows that come to the leaves, and all other rows, each with the kind of file that they belong to."""
+        """The rows that are new in the leaves; and all other rows, each with the kind of file they belong to."""
         if rows is None:
             return self._table.schema.empty_table(), self._unchanged()
         rows = self._complete(rows)
@@ -271,10 +271,10 @@ def taken(table: LeafTable, rows: pa.Table, numbers: Numbers) -> pa.Table:
 
 
 class _SoftDeletes:
-    """The rows of a group after its changes, with the deleted ones as they were last.
+    """The rows of a group after its changes; deleted rows stay as they were last.
 
-    Such a row is the one that the log has for the delete; if that lacks columns, the row after the change before, or
-    the old row of the group.
+    A deleted row is taken from the log's delete. If that lacks columns, it is the row after the change before, or the
+    old row of the group.
     """
 
     def __init__(self, table: LeafTable, rows: pa.Table, events: KeyEvents, last: KeyEvents) -> None:
@@ -290,7 +290,7 @@ class _SoftDeletes:
         self._values = np.where(known, last.rows, self._values)
 
     def merged(self, olds: Iterator[pa.Table]) -> tuple[pa.Table, Iterator[tuple[str, pa.Table]]]:
-        """The rows that are known from the changes; and all others."""
+        """The rows that the changes give whole; and all others."""
         last, is_known = self._last, self._values != _NO_ROW
         new = pa.concat_tables(
             self._stamped(
@@ -340,7 +340,7 @@ class KeyIndex:
         codes = np.zeros(keys.num_rows, np.int64)
         for column in keys.columns:
             values = pc.unique(column)
-            # Numbers of values, then of combinations with the columns before: no number is above the square of rows.
+            # Number the values, then the combinations with earlier columns: no number exceeds the square of the rows.
             combined = codes * len(values) + _numbers(pc.index_in(column, value_set=values))
             known, codes = np.unique(combined, return_inverse=True)
             self._columns.append((values, known))

@@ -6,9 +6,9 @@
     groups     files -> groups that are rewritten as one: files that overlap, and small neighbours
     cut        a group -> the ranges of its new files; ``edges`` are where its changes begin and end
 
-A table's files are leaves: disjoint ranges of places. Nothing depends on the names for being right: a file of another
-name (of a user's OPTIMIZE, of a seed, of an earlier version) may hold any place, so it is one group with all files
-that it may overlap. The next change in such a group makes leaves of it.
+A table's files are leaves: disjoint ranges of places. Results are right whatever the names are: a file with another
+name (from a user's OPTIMIZE, a seed, an earlier version) may hold any place, so it forms one group with all files
+that it may overlap. The next change in such a group turns it into leaves.
 """
 
 import json
@@ -33,11 +33,11 @@ HIGHEST: Final = (1 << 63) - 1
 LEAF_BYTES: Final = 96 << 20
 MOST_BYTES: Final = 128 << 20
 JOINED_BYTES: Final = 64 << 20
-#: So many bytes of rows that lie beyond all changes of a leaf become a leaf of their own.
+#: Rows below or above all changes of a leaf become a new leaf if they have at least so many bytes.
 UNCHANGED_BYTES: Final = 32 << 20
-#: A group whose files and changes are so much more is rewritten by several tasks.
+#: Several tasks rewrite a group whose files and changes have several times so many bytes.
 SHARE_BYTES: Final = 256 << 20
-# The bytes of changes and of files are taken to lie at so many places.
+# The bytes of a change or a file are assumed to lie at so many evenly spaced places.
 _POINTS: Final = 16
 
 #: The kinds of files: rows as they are now, and the past states of a history, which are not written again.
@@ -54,7 +54,7 @@ Range = tuple[int, int]
 class LeafFile:
     """A file of a table. The places of its rows lie from ``low`` to ``high``, both included.
 
-    ``bounds`` are the least and the largest place by Delta's statistics, where these are exact.
+    ``bounds`` are the least and the largest place from Delta's statistics, if these are exact.
     """
 
     path: str
@@ -67,9 +67,9 @@ class LeafFile:
 
 @record(frozen=True, slots=True)
 class Group:
-    """Files that are rewritten as one, and the ranges of places that are theirs, each with both ends included.
+    """Files that are rewritten together, and the ranges of their places, each with both ends included.
 
-    ``is_share``: the files have rows of other ranges, too, which belong to other shares of the same files.
+    ``is_share``: the files also have rows of other ranges, which belong to other shares of the same files.
     """
 
     ranges: tuple[Range, ...]
@@ -104,7 +104,7 @@ def places(keys: pa.Table) -> Numbers:
 
 
 def tag(fields: Sequence[pa.Field]) -> str:
-    """What a place means for a key of these columns, for the names of files: places of other keys say nothing."""
+    """A tag for file names that says how places follow from a key of these columns: other tags are not comparable."""
     family = _family(fields[0].type)
     said = [family, fields[0].name]
     if family == "hash":
@@ -121,7 +121,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def _whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The whole part of decimals, in order; what 64 bits cannot hold becomes the largest number that they can."""
+    """The whole part of decimals, in order; numbers beyond 64 bits become the largest or least 64-bit number."""
     kind = values.type
     digits = kind.precision - kind.scale
     whole = pc.floor(values) if kind.scale else values
@@ -179,7 +179,7 @@ def leaf_file(path: str, size: int, rows: int, tag: str, bounds: Range | None = 
 
 
 def groups(files: Iterable[LeafFile]) -> list[Group]:
-    """The groups of a table, in the order of their places; each place is in the range of one of them.
+    """The groups of a table, in the order of their places; each place is in the range of exactly one group.
 
     A place between the files of two groups belongs to the lower one.
     """
@@ -200,17 +200,17 @@ def groups(files: Iterable[LeafFile]) -> list[Group]:
 
 
 def shares(found: Sequence[Group], changes: Sequence[tuple[int, int, int]]) -> list[Group]:
-    """The groups, with those that are too large for one task in shares.
+    """The groups; those too large for one task are divided into shares.
 
-    ``changes`` has the bytes of changes, with the least and the largest of their places. How they lie in between is
-    not known: if they are not spread evenly, the shares differ.
+    ``changes`` has the bytes of changes, with their least and largest place. The places in between are not known: if
+    they are not spread evenly, shares differ in size.
     """
     return [share for group in found for share in _shares(group, changes)]
 
 
 def _shares(group: Group, changes: Sequence[tuple[int, int, int]]) -> list[Group]:
     [(low, high)] = group.ranges
-    # Ranges at the ends have no end; keys beyond the changes are not known then.
+    # The first and the last range are open: without bounds of files, only the places of changes are known there.
     least = max(low, min((first for _, first, _ in changes), default=low))
     most = min(high, max((last for _, _, last in changes), default=high))
     weights = [*changes, *((file.size, *(file.bounds or (least, most))) for file in group.files)]
@@ -246,9 +246,9 @@ def owners(found: Sequence[Group], where: Numbers) -> Numbers:
 
 
 def united(found: Sequence[Group], moves: Sequence[Range] | None) -> list[Group]:
-    """The groups, with those united between which rows move by an update that does not have all of the row.
+    """The groups; two are united if an update that lacks columns moves a row from one to the other.
 
-    ``moves`` has the places before and after; None: any two groups may be such.
+    ``moves`` has the places before and after each move; None: rows may move between any two groups.
     """
     if moves is not None and not moves:
         return list(found)
@@ -270,7 +270,7 @@ def united(found: Sequence[Group], moves: Sequence[Range] | None) -> list[Group]
 
 
 def is_part(group: Group, span: Range) -> bool:
-    """Whether changes whose places lie in this range may leave much of a group as it was, if keys lie evenly."""
+    """Whether changes in this range of places would leave much of a group as it was, if keys are spread evenly."""
     if len(group.ranges) != 1 or not group.files:
         return False
     bounds = [file.bounds or (file.low, file.high) for file in group.files]
@@ -283,10 +283,10 @@ def edges(sample: Numbers, size: int, span: Range) -> list[int]:
     """Where to cut a group of about ``size`` bytes: where its changes begin, and where they end.
 
     The places of the changes lie in ``span``, ``sample`` has places of all rows. The next changes often lie where the
-    last ones did, with the highest keys, say, and rewrite less then.
+    last ones did, for example at the highest keys; then they rewrite less.
     """
     if size <= JOINED_BYTES:
-        # Parts of it are small neighbours, which are rewritten as one.
+        # Parts of a small group would be small neighbours, which are rewritten as one.
         return []
     low, high = span
     least = UNCHANGED_BYTES * len(sample) / size

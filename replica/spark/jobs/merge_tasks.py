@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PIECES, _LEAVES = (f"mysql-replica-{name}" for name in ("pieces", "leaves"))
-#: Less than this is merged by the driver itself: a job of Spark takes longer.
+#: The driver itself merges less than this: a job of Spark would take longer.
 SMALL_BYTES: Final = 8 << 20
 #: A task of a merge gets groups of about so many bytes; but there are at least so many tasks.
 _TASK_BYTES: Final = 64 << 20
 _LEAST_TASKS: Final = 4
-#: A piece crosses Spark in slices of about so many bytes in memory: its JVM copies and doubles what it writes.
+#: A piece passes through Spark in slices of about so many bytes in memory: the JVM copies and doubles a value.
 SLICE_BYTES: Final = 8 << 20
 _PIECE_COLUMNS: Final = "task INT, number BIGINT, slice INT, place STRING, about STRING, rows BINARY"
 
@@ -85,7 +85,7 @@ def merge(
 def _shuffled(
     spark: "SparkSession", merges: Sequence[Merge], target: str, storage: Mapping[str, str]
 ) -> list[Merged]:
-    """The merges by two stages of tasks: one routes the changes, the other one merges them."""
+    """The merges in two stages of tasks: the first routes the changes, the second merges them."""
     spark.dataSource.register(PiecesSource)
     system = folder(target, storage)
     path = f"{staging.FOLDER}/{uuid.uuid4()}.plan.json"
@@ -124,10 +124,10 @@ def _written(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> lis
 
 
 def _plan(merges: Sequence[Merge]) -> tuple[tuple[list[Any], list[Any]], int]:
-    """What is known of the tables, and the reader's partitions; and the number of the writer's tasks.
+    """The facts of the tables, the reader's partitions, and the number of the writer's tasks.
 
-    The tables stand once in a plan: with the groups of a large table in each share, a driver would hold leaves times
-    shares, 60 MB of JSON for a table of 100 GB.
+    A plan has the tables once. With the groups of a large table in each share, a driver would hold leaves times
+    shares: 60 MB of JSON for a table of 100 GB.
     """
     sizes: dict[tuple[int, int], int] = {}
     for number, merged in enumerate(merges):
@@ -282,7 +282,7 @@ class LeavesWriter(DataSourceArrowWriter):
             file.write(f"[{','.join(items)}]".encode())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed. Files that others have written are deleted with those that nobody names."""
+        """A task has failed. Files of other tasks are deleted later, like all files that no commit names."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Message:
         """Merge all groups of one partition."""

@@ -22,13 +22,13 @@ from .leaf_merge import LeafTable, merge, route
 from .leaves import Group, LeafFile
 from .staging import Part, part_from_json, part_to_json, read_part, schema_from_text, schema_to_text
 
-#: A task routes so many bytes of waiting rows.
+#: The bytes of waiting rows that one task routes.
 CHUNK_BYTES: Final = 16 << 20
 
 
 @record(frozen=True, slots=True)
 class Merge:
-    """What to merge of a table. ``joins`` are groups of files with past states, which have no changes."""
+    """The merge of one table. ``joins``: groups of files with past states, which have no changes."""
 
     table: LeafTable
     groups: tuple[Group, ...]
@@ -42,7 +42,7 @@ class Merge:
 
     @property
     def touched(self) -> list[int]:
-        """The numbers of the groups that may be rewritten, by where the changes lie."""
+        """The numbers of the groups in which changes may lie."""
         spans = {(part.low, part.high) for part in self.parts}
         return [number for number, group in enumerate(self.groups) if group.is_share or group.overlaps(spans)]
 
@@ -120,7 +120,7 @@ def _merge_here(merge: Merge, target: str, storage: Mapping[str, str]) -> Merged
     found = Merged([], [])
     for number, group in enumerate(merge.groups):
         if group.is_share:
-            # The files of a share are removed, so its rows are written also if none has changed.
+            # The files of a share are removed, so its rows are written even if none has changed.
             pieces.setdefault(number, [])
     for number, rows in pieces.items():
         found.removed.extend(merge.groups[number].files)

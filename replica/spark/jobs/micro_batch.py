@@ -79,7 +79,7 @@ class Batch:
                 self._xa_end(item)
 
     def _gap(self, item: PackedItem) -> None:
-        """Part of the log is lost, so nothing is known of any table from here on."""
+        """Part of the log is lost: no table can be kept from here on."""
         lost = LostEventsError(f"{item.sql}: the tables of {self._target.path} would lack these changes")
         if not self._target.is_live:
             raise lost
@@ -91,15 +91,15 @@ class Batch:
         self._flush(*names)
 
     def has_merged(self, name: str) -> bool:
-        """Whether the next thing that happened to a table was a merge, in an earlier run that ended there."""
+        """Whether an earlier run of this micro-batch merged the table as its next step, and ended after that."""
         number = self._steps.get(name, self._first_step - 1) + _STEPS_OF_A_MERGE
         return self._table(name).is_taken(Step(self._query, self._number, number))
 
     def has_merged_since(self, name: str) -> bool:
-        """Whether what waits behind the micro-batch has been merged since, also by a next one that was killed."""
+        """Whether rows that waited after this micro-batch were merged since, also by a killed next micro-batch."""
         table, following = self._table(name), Step(self._query, self._number + 1, _STEPS_OF_A_MERGE)
         if table.is_taken(replace(following, number=1)):
-            # By its first step the table has the columns, and still lacks the rows.
+            # After the first step the table has the columns, but not yet the rows.
             return table.is_taken(following)
         return self.has_merged(name)
 
@@ -108,16 +108,16 @@ class Batch:
         return self._tables.values()
 
     def publish(self, name: str, since: int) -> None:
-        """Say in a property of a table since when it is consistent."""
+        """Set the property of a table that says since when it is consistent."""
         self._table(name).set_property(CONSISTENT, datetime.fromtimestamp(since, UTC).isoformat())
 
     # Tables that are copied anew.
 
     def release(self, name: str) -> None:
-        """The changes of a table wait no longer for its copy: if it is made already, it is of no use."""
+        """Let the changes of a table wait no longer for its copy. A copy that is made already is of no use then."""
         state = self._state
         if state.holds.pop(name, None) is not None and (name not in state.tables or name in state.parked):
-            # The changes before these are not known.
+            # The changes before the waiting ones are not known.
             state.waiting.pop(name, None)
 
     def take_over(self, name: str, settled: "Settled", step: Step) -> None:
@@ -192,7 +192,7 @@ class Batch:
             )
 
     def add(self, name: str, key: tuple[str, ...], schema: pa.Schema, part: Part) -> None:
-        """Let rows wait behind all others."""
+        """Let rows wait, after all rows that wait already."""
         waiting = self._state.waiting.get(name)
         if waiting is not None and (waiting.key, waiting.schema) != (key, schema):
             self._flush(name)
@@ -218,12 +218,12 @@ class Batch:
             for name in names
             if name in found
         ]
-        # Those that an earlier run has merged count their steps all the same (``keeper.forget_merged``).
+        # A table that an earlier run has merged has no parts, but has counted its steps (``keeper.forget_merged``).
         merges = [one for one in merges if one.waiting.parts]
         Merger(target.path, target.storage, target.spark, self.trouble).run(merges)
 
     def trouble(self, name: str, error: ReplicaError) -> None:
-        """Park a table: it gets what waits for it, and nothing more. The others go on."""
+        """Park a table: its waiting rows are merged, later changes are ignored. Other tables go on."""
         if not self._target.parks:
             raise error
         reason = f"{error} -- {self._target.remedy(name)}"
@@ -289,7 +289,7 @@ class Batch:
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
         if name not in state.tables:
-            # What was wrong was another table of this name.
+            # An earlier table of this name was parked.
             state.parked.pop(name, None)
         if not self._target.wants(name) or name in state.tables:
             # CREATE TABLE IF NOT EXISTS of a table that exists.
@@ -300,7 +300,7 @@ class Batch:
             return
         state.absent.discard(name)
         if self._target.kind.stamps:
-            # Deleted rows of a table that was dropped.
+            # The dropped table of this name has left its deleted rows.
             self._table(name).clear_out(self._step(name))
         defaults, kinds = known_columns(action)
         state.tables[name] = TableState(defaults, kinds=kinds, since=item.ts // 1_000_000)
@@ -324,7 +324,7 @@ class Batch:
         self._table(name).clear(item.ts, self._step(name), int(item.seq or 0))
 
     def _truncate_logged(self, action: ddl.TruncateTable, item: PackedItem) -> None:
-        """Of a changelog, which may begin with this statement."""
+        """TRUNCATE for a changelog, which may begin with this statement."""
         if self._target.wants(action.table):
             self._state.tables.setdefault(action.table, TableState())
             self._table(action.table).begin()
@@ -360,7 +360,7 @@ class Batch:
         table, target = self._table(name), self._table(new)
         filling, emptying = self._step(new), self._step(name)
         if table.table is None or table.is_taken(emptying):
-            # The table had no rows; or its rows belong to a later table of this name.
+            # The table has no rows; or the rows have moved already, and a later table has this name.
             return
         if not target.is_taken(filling):
             if not target.drops_columns and not target.is_empty():
@@ -409,7 +409,8 @@ class Batch:
         self._flush(action.table)
         table, new = self._table(action.table), action.new_name
         name = known.spelled(action.name, table.fields())
-        # Count both steps always: when they are run again, the table may have columns of later steps already.
+        # Always count both steps: when the micro-batch is run again, the table may have columns of later steps
+        # already.
         redefining, renaming = self._step(action.table), self._step(action.table)
         if action.column is not None:
             _redefine(table, known, name, action.column, redefining)
@@ -485,7 +486,7 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
         ddl.Unreadable: Batch._refuse,
     }
 )
-# Of a changelog. Its columns follow from its rows, and the changes of a table that is renamed stay where they are.
+# For a changelog: its columns follow from its rows, and the changes of a renamed table stay under the old name.
 _LOGGED_ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], None]]] = (
     MappingProxyType(
         {

@@ -27,17 +27,18 @@ A new job copies the source's tables first, on executors (``first_copy``); ``_st
 as they were at some moment of the copy, until the log has passed it: from then on the table has the property
 ``mysql-replica.consistentSince``, and each of its versions is a state that the source had. A job that is
 started with other tables than before copies the new ones. If row images are not FULL, rows whose key changed during
-the copy are read again, by key (``rows_again``): on MySQL with GTIDs as everything else; elsewhere with share locks
-of these rows for a moment. With ``once`` and writers at work, that may take another run.
+the copy are read again, by key (``rows_again``): on MySQL with GTIDs without locks; elsewhere with share locks on
+these rows for a moment. With ``once`` and writers at work, that may take another run.
 
 ``keep_seq``: rows have ``_seq``, the sequence number of their last change, and ``_ts``, its commit time; both are
 null for rows of a copy. ``soft_deletes``: rows that the source has deleted stay as they were last, with ``_deleted``,
-until a row with their key comes back. So do the rows after TRUNCATE, and after DROP until the table is created again.
-So do rows that a copy anew (resync) lacks, with its columns; of these, values that its types cannot hold are null. A
-target keeps the columns with which it began.
+until a row with their key comes back. Rows also stay after TRUNCATE, and after DROP until the table is created again.
+Rows that a new copy (resync) lacks stay, too, with the columns of the copy; values that its types cannot hold are
+null. A target keeps the columns with which it began.
 
-Column names that the log lacks (no server logs them by default) are those of their place: the job reads the tables
-when it begins, keeps them in ``spoolDir``, and follows the log's DDL. The user needs SELECT on the tables.
+For column names that the log lacks (no server logs them by default), the job reads the tables' columns when it
+begins, keeps them in ``spoolDir``, and follows the log's DDL, so names are right for each place. The user needs
+SELECT on the tables.
 """
 
 from argparse import ArgumentParser, Namespace

@@ -88,12 +88,12 @@ def create(
 
 
 def committed_files(target: str, storage: Mapping[str, str] = NO_STORAGE) -> list[str]:
-    """The URIs of the Parquet files that count; a task that failed or was killed may have left others."""
+    """The URIs of the committed Parquet files; a task that failed or was killed may have left others."""
     return [unquote(entry["path"]) for entry in _SinkLog(target, storage).entries()]
 
 
 class _SinkLog:
-    """The commits of a target: ``N`` has the files of a micro-batch, ``N.compact`` those of all up to it."""
+    """The commits of a target: ``N`` has the files of micro-batch N, ``N.compact`` the files of all up to N."""
 
     def __init__(self, target: str, storage: Mapping[str, str]) -> None:
         self._folder = f"{target.rstrip('/')}/{SINK_LOG}"
@@ -115,7 +115,7 @@ class _SinkLog:
         ]
 
     def commit(self, batch: int, files: list[Entry]) -> None:
-        """Make the files of a micro-batch count, all at once."""
+        """Commit the files of a micro-batch, all at once."""
         is_compact = (batch + 1) % _COMPACT_INTERVAL == 0
         lines = [json.dumps(entry) for entry in [*(self.entries(batch) if is_compact else ()), *files]]
         name = f"{batch}{_COMPACT if is_compact else ''}"

@@ -4,8 +4,8 @@
 
 A file counts when a commit names it: ``delta_append`` and ``parquet_append`` commit. No Spark session is needed.
 
-Rows of one file may be of many tables. They are clustered (``CLUSTERED``) then: row groups hold few tables each, and
-have their first and last name, so a reader of one table skips most row groups, and whole files by the table's log.
+A file may have rows of many tables. Then rows are clustered (``CLUSTERED``): each row group holds few tables, and has
+their first and last name. So a reader of one table skips most row groups, and whole files by the table's log.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from protocol.records import field, record
 from ...spool.storage import make_folder
 from ..packed_items import unpack_batches
 
-# The bytes of rows that a task holds for all its files before it writes row groups; and the files it has open.
+# The bytes of rows that a task holds for all its files before it writes row groups; and the most files it has open.
 _HELD_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 100
 # Rows of one table after another become row groups of about so many bytes in memory.
@@ -194,7 +194,7 @@ def _row_groups(batches: Mapping[Values, list[pa.RecordBatch]]) -> Iterator[pa.T
 
 @record(slots=True)
 class _Stats:
-    """The statistics by which readers skip a file: the number of rows, and the ends of some columns."""
+    """The statistics by which readers skip a file: the number of rows, and least and largest values of columns."""
 
     rows: int = 0
     ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)

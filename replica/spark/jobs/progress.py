@@ -46,7 +46,7 @@ def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table
     ``state`` is ``kept``, ``copying``, or ``parked`` with the ``reason`` and the place in the log: such a table stays
     as it was, until the source drops it. ``rows`` and ``size`` (bytes) are those of the table's files after its last
     merge, deleted rows and past states included; ``batch`` is the last micro-batch. ``lag`` has the seconds since the
-    oldest of the changes that wait for a merge came: 0 if none waits, null for a parked table. How far the job itself
+    oldest change that waits for a merge came: 0 if none waits, null for a parked table. How far the job itself
     is behind the source is in the progress of its query. The same rows are in the Delta table ``_state/progress`` of
     the target, as they were after the last merge.
 

@@ -1,10 +1,10 @@
-"""Reads rows of copied tables again, by key, and lets them wait behind all changes: see ``rows_again``.
+"""Reads rows of copied tables again, by key, and lets them wait after all changes: see ``rows_again``.
 
-    place      where the stream stands: what is read must show all before it
+    place      where the stream stands: the rows must show all changes before it
     read       by MySQL's GTIDs, when the server has executed them all; else with share locks, which wait for commits
     changes    the rows as inserts, and a delete for each key without a row
 
-A statement about the table behind the place, or a row that somebody keeps locked, leaves it for later.
+If a statement has changed the table after the place, or a row stays locked, the table is read later.
 """
 
 import asyncio
@@ -61,24 +61,24 @@ _SECONDS: Final = 30
 _LOCK_SECONDS: Final = 5
 # A row is locked: a deadlock, or the wait was too long.
 _LOCKED: Final = frozenset({1205, 1213})
-# The table was altered or dropped; what the log says of that comes later.
+# The table was altered or dropped; the statement comes later in the log.
 _ALTERED: Final = frozenset({1412, 1146, 1049, 1051, 1054})
 _ABSENT: Final = pa.list_(pa.field("element", pa.string()))
 
 
 @record(frozen=True, slots=True)
 class ReadAgain:
-    """Reads what is to be read again for a job. ``source`` has the options that the job was given."""
+    """Reads rows of a job's tables again. ``source`` has the options that the job was given."""
 
     source: Mapping[str, str]
     target: Target
 
     def is_due(self, state: JobState, end: Offset) -> bool:
-        """Whether a table has something to be read now that the stream stands at ``end``."""
+        """Whether a table has rows to read now that the stream stands at ``end``."""
         return state.copied is None and any(one.is_over(end) for one in state.again.values())
 
     def run(self, state: JobState, batch: Batch, end: Offset) -> None:
-        """Let the rows of all tables wait, and forget the tables that need no more."""
+        """Let the rows of all tables wait for a merge, and forget the tables that need no more reads."""
         for name, one in list(state.again.items()):
             if name in state.parked:
                 del state.again[name]
@@ -113,7 +113,7 @@ class ReadAgain:
         _LOGGER.info("%s: %d rows read again, up to %s", name, len(keys), until)
         following = RowsAgain(one.key, [], [part for part, _ in parts], str(until), end.epoch)
         if following.is_over(end):
-            # Nothing has happened since.
+            # The log has not grown since.
             del state.again[name]
         else:
             state.again[name] = following
@@ -138,7 +138,7 @@ class _Reading:
         self._take = take
 
     async def run(self, keys: Sequence[Key]) -> BinlogPosition | None:
-        """The log's end behind all that was read; None if it must be read later.
+        """The log's end after the read; None if the rows must be read later.
 
         Raises ``SchemaMismatchError`` if the table has another key now.
         """
@@ -190,7 +190,7 @@ class _Reading:
         return until
 
     async def _is_visible(self, session: Session, source: Source) -> bool:
-        """Whether all before the place is known to be visible in a read view from now on. It waits for that."""
+        """Wait until a read view shows all changes before the place; False if that cannot be known."""
         place = Place(self._end.file, self._end.position, self._end.gtids)
         until = asyncio.get_running_loop().time() + _SECONDS
         while asyncio.get_running_loop().time() < until:
@@ -207,7 +207,7 @@ class _Reading:
     ) -> pa.Table:
         sql = keys_sql(plan, [tuple(self._logged(plan, key)) for key in keys], self._key)
         if is_locking:
-            # A row that a commit has in the log, and not yet in the table, is locked until it is there.
+            # A commit writes the log first: it keeps the row locked until the table shows the change.
             await session.query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             await session.query("START TRANSACTION")
             sql += " LOCK IN SHARE MODE"
@@ -244,7 +244,7 @@ class _Reading:
             pa.array(values, one.type) for values, one in zip(zip(*keys, strict=True), fields, strict=True)
         ]
         wanted = pa.Table.from_arrays(columns, schema=pa.schema(fields))
-        # Collations also find rows whose key only counts as equal.
+        # By its collation the server also finds rows whose key only compares as equal.
         numbers = KeyIndex(wanted).find(rows)
         rows = rows.filter(pa.array(numbers >= 0))
         gone = np.setdiff1d(np.arange(len(keys)), numbers)

@@ -27,10 +27,11 @@ _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _NO_STORAGE) -> list[str]:
     """Ask the job of a target to copy tables anew; ``tables`` are patterns such as ``shop.*``. Returns their names.
 
-    A job that runs begins within seconds, another one when it is started. Meanwhile the table stays as it was, and
-    its changes wait; other tables go on. A table that was parked is kept again. Of a ``history`` all present states
-    end at the time of the copy, and new ones begin. ``progress`` says ``copying`` until it is done. Raises
-    ``ConfigurationError`` for a target without a job, for one of a typed changelog, and for patterns without a table.
+    A running job begins within seconds, any other job when it is started. Meanwhile the table stays as it was, and
+    its changes wait; other tables go on. A table that was parked is kept again. In a ``history`` all present states
+    of the table end at the time of the copy, and new ones begin. ``progress`` says ``copying`` until the copy is
+    done. Raises ``ConfigurationError`` for a target without a job, for one of a typed changelog, and for patterns
+    without a table.
     """
     require_delta()
     from replica.spark.jobs import job_state

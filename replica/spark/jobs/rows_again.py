@@ -1,17 +1,18 @@
-"""Rows of a copied table that are read again: those to whose keys an update moved a row, and lacked columns.
+"""Rows of a copied table that are read again: an update that lacks columns gave them another key during the copy.
 
 The rows of a copy are of different moments, and the log is replayed over them from a place before all of these. With
-whole images each key ends right. With images that lack columns (binlog_row_image MINIMAL or NOBLOB) an update of a
-column does, too: later updates come again. But a row that gets another key takes the lacking columns from the row of
-the old key, and that may be gone from the copy, or be another row by now. So the log of the copy's time names keys:
+whole images each key ends right. With images that lack columns (binlog_row_image MINIMAL or NOBLOB), an update that
+keeps the key ends right, too, as later updates come again. But an update of the key takes the lacking columns from
+the row with the old key. The copy may lack that row, or have another row there. So keys to read again are found in
+the log:
 
-    1st window    from the copy's beginning to the log's end behind it    all keys that rows were moved to
-    read again    when the log has passed the window: the rows of these keys, by key, as changes behind all others
-    next window   from there to the log's end behind that read            keys that rows were moved to from those
-    ...                                                                   until there are none
+    1st window    from the copy's beginning to the log's end after it    all keys that rows were moved to
+    read again    when the log has passed the window: the rows with these keys, as changes after all others
+    next window   from there to the log's end after that read            keys that rows were moved to from those
+    ...                                                                  until there are none
 
-Until then the table is settling: an update whose row before is not there is left out. Its row will be deleted, has
-been moved on, or is one that is read again. What this module keeps is small: names of parts, not keys.
+Until then the table is settling: an update without a row before is left out. Its row will be deleted, has been moved
+on, or is read again. This module keeps little: names of parts, not keys.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +34,11 @@ _NOWHERE: Final = ""
 
 @record(slots=True)
 class RowsAgain:
-    """What is read again of one table, whose primary key is ``key``; empty: it has got another one meanwhile.
+    """The window of one table. ``key`` is its primary key; empty if the table has another primary key now.
 
     ``parts`` have updates of the window that move rows. ``read`` are parts with the rows that were read again before
-    this window; the window begins with a copy if there are none. It ends at ``until`` (``FILE:POSITION``) in the log
-    of ``epoch``; empty: where the job says that its copy ends.
+    this window; without any, the window begins with the copy. It ends at ``until`` (``FILE:POSITION``) in the log of
+    ``epoch``; empty: where the job's copy ends.
     """
 
     key: tuple[str, ...]
@@ -47,7 +48,7 @@ class RowsAgain:
     epoch: int = 0
 
     def is_over(self, end: Offset) -> bool:
-        """Whether a stream that stands at ``end``, behind its job's copy, has passed the window."""
+        """Whether a stream that stands at ``end``, after its job's copy, has passed the window."""
         if self.until == _NOWHERE:
             return True
         place = BinlogPosition.parse(self.until)
@@ -58,9 +59,9 @@ class RowsAgain:
         )
 
     def keys(self, system: FileSystem, epoch: int) -> list[Key]:
-        """The keys whose rows are to be read; ``system`` is that of the target.
+        """The keys whose rows are to be read; ``system`` is the target's file system.
 
-        If the stream follows another log by now, the window's end means nothing: all is read again.
+        If the stream follows another log by now, the window's end means nothing, and all keys are read again.
         """
         suspects = {key for part in self.read for key in _keys(read_part(system, part), self.key)}
         found = dict.fromkeys(suspects if epoch != self.epoch else ())
@@ -77,7 +78,7 @@ class RowsAgain:
             self.key = ()
 
     def to_json(self) -> list[Any]:
-        """It as plain values."""
+        """The window as plain values."""
         parts = [[part_to_json(part) for part in parts] for parts in (self.parts, self.read)]
         return [self.key, *parts, self.until, self.epoch]
 

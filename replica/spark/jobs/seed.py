@@ -1,4 +1,4 @@
-"""A seed: the state of tables at a checkpoint, with which a job begins if the log does not reach back far enough.
+"""A seed: the rows of tables at a checkpoint, with which a job begins if the log does not reach back far enough.
 
     PATH@CHECKPOINT
 

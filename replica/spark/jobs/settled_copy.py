@@ -1,10 +1,10 @@
-"""Tables of a source as they are at one exact place of its log, in Delta: what a history begins with.
+"""Tables of a source as they are at one exact place of its log, in Delta: a history begins with such a copy.
 
     a mirror of these tables, in a folder of its own    their first copy, and then the log up to its end
     the mirror's checkpoint                             -> the place at which it has ended
 
-The rows of a first copy are of different moments, until a mirror has taken the log behind all of them. A copy that is
-killed goes on. This module plans nothing of its own: ``first_copy`` and ``keeper`` do the work.
+The rows of a first copy are of different moments, until a mirror has applied the log up to a place after all of them.
+A copy that was killed goes on. ``first_copy`` and ``keeper`` do the work.
 """
 
 import contextlib
@@ -59,10 +59,10 @@ StartMirror = Callable[..., "StreamingQuery"]
 
 @record(frozen=True, slots=True)
 class Settled:
-    """Tables in ``target``, and what is known of them, at the place ``offset``.
+    """Tables in ``target``, and their ``state``, at the place ``offset``.
 
-    ``number`` grows with the place. ``moment`` is a time shortly before the place, in microseconds since 1970 by the
-    clock of the source and as exact as those of its log: changes behind the place are not before it.
+    ``number`` grows with the place. ``moment`` is a time shortly before the place, in microseconds since 1970, by the
+    source's clock and rounded as times in its log: no change after the place has an earlier time.
     """
 
     target: Target
@@ -84,7 +84,7 @@ class SettledCopy:
         target: Target,
         state: State,
     ) -> None:
-        """``name`` is that of the folder; ``target`` and ``state`` are those of the job."""
+        """``name`` is the name of the folder; ``target`` and ``state`` belong to the job."""
         self._spark = spark
         self._start = start
         self._path = f"{target.path}/_state/{_FOLDER}/{name}"
@@ -93,7 +93,7 @@ class SettledCopy:
         self._source = {option: value for option, value in source.items() if option.lower() not in _OWN}
         for option in [option for option in self._source if option.lower() == _SPOOL]:
             self._source[option] = f"{self._source[option].rstrip('/')}/{_FOLDER}/{name}"
-        # The job's state may be elsewhere, as Spark writes checkpoints, and Delta the target.
+        # The job's state may be on another store than the target: Spark writes it, deltalake writes the target.
         self._base = f"{os.path.dirname(state.checkpoint)}/{_FOLDER}/{name}"
         spool = None if state.spool is None else f"{state.spool}/{_FOLDER}/{name}"
         self._state = State(f"{self._base}/_state/checkpoint", spool)
@@ -105,7 +105,7 @@ class SettledCopy:
         return bool(system.get_file_info(root).type == FileType.Directory)
 
     def run(self) -> Settled:
-        """Copy the tables, and follow the log up to its end. Raises what a mirror raises."""
+        """Copy the tables, and follow the log up to its end. Raises the errors of a mirror."""
         found, moment = self._settled()
         plan = read_plan(self._target)
         tables = {name: table.state() for name, table in plan.tables.items()}
@@ -114,7 +114,7 @@ class SettledCopy:
             state = found[0]
             state.begins.clear()
         for name, why in state.parked.items():
-            # The job has the table, and this copy will be gone.
+            # The remedy must name the job's target: this copy will be deleted.
             state.parked[name] = why.replace(self._target.remedy(name), self._owner.remedy(name))
         for table in state.tables.values():
             table.since, table.is_settling = 0, False
@@ -156,7 +156,7 @@ class SettledCopy:
     def delete(self) -> None:
         """Delete all files of the copy."""
         for path in (self._path, self._base, self._state.spool):
-            # What cannot be deleted fails no job.
+            # Files that cannot be deleted are no reason to fail.
             with contextlib.suppress(OSError, ConfigurationError):
                 if path is not None:
                     system, root = system_of(local_path(path) or path, self._target.storage)
@@ -167,7 +167,7 @@ def _with_position(offset: Offset, end: str) -> Offset:
     """The place of a copy. ``end`` is where the log ended when the copy was planned."""
     if offset.file:
         return offset
-    # Nothing has come behind the GTID set from which the mirror has followed the log.
+    # No change has come after the GTID set from which the mirror has followed the log.
     place = BinlogPosition.parse(end)
     return replace(offset, file=place.file, position=place.position)
 

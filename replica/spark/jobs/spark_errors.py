@@ -1,8 +1,8 @@
-"""What is wrong with Spark itself, or with its machines, in one line: Java, packages, folders, settings.
+"""Errors of Spark itself, or of its machines, in one line: Java, packages, folders, settings.
 
-An error of Spark is a long text, with the stacks of Java and Python in it, and no defect of this project. A Python
-error of a task is one, unless it says what its machine lacks. These are for people who started a command; what parks
-a table is ``spark_session.our_errors`` alone, as a lost machine must not.
+An error of Spark is a long text with the stacks of Java and Python, and not a defect of this project. A Python error
+of a task is a defect, unless it says what its machine lacks. The lines are for people who started a command. Only the
+errors of ``spark_session.our_errors`` park a table, as a lost machine must not park it.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _NO_MODULE: Final = re.compile(r"No module named '([^']+)'")
 _OF_FOLDERS: Final = frozenset({"FileNotFoundError", "PermissionError", "OSError"})
 # The system's words, in errors of Java, Python, Arrow and Delta.
 _FULL: Final = re.compile("No space left on device|Disk quota exceeded")
-# py4j's text begins with the name of a method, which says nothing.
+# py4j's text begins with the name of a method, which is left out.
 _OF_JAVA: Final = re.compile(r"^: (.+)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise what Spark reports, and what is no defect of this project, as a ``ReplicaError`` of one line."""
+    """Raise errors of Spark that are not defects of this project as a ``ReplicaError`` of one line."""
     try:
         yield
     except ReplicaError:
@@ -56,7 +56,7 @@ def _explained(error: Exception) -> str | None:
 
 
 def _of_a_machine(name: str, text: str) -> str | None:
-    """What the error of a task says of the machine on which it ran."""
+    """One line for a task's error that its machine has caused; None for other errors."""
     module = _NO_MODULE.search(text)
     if name == "ModuleNotFoundError" and module is not None:
         return (

@@ -91,7 +91,7 @@ def state_of(
     *,
     source: Mapping[str, str] = _NO_SOURCE,
 ) -> State:
-    """The state of a job that writes to ``target``. It is within the target: deleting that begins anew.
+    """The state of a job that writes to ``target``. It is within the target: to begin anew, delete the target.
 
     Readers of Parquet and of Delta skip folders that begin with ``_``. ``folder`` is another place for it, ``spool``
     another place for the spool alone. ``source`` has the options of the source: with ``sourceName``, each source has
@@ -215,8 +215,8 @@ def _prepare_environment() -> None:
 def save(frame: "DataFrame", source: "type[DataSource]", options: Mapping[str, str]) -> None:
     """Write rows by a data source of this project, from any thread.
 
-    Spark looks a writer up in the session that is active in the calling thread (DataSource.lookupDataSource), and in
-    a new thread none is.
+    Spark looks a writer up in the session that is active in the calling thread (DataSource.lookupDataSource), and a
+    new thread has none.
     """
     spark = frame.sparkSession
     spark.dataSource.register(source)
@@ -231,7 +231,7 @@ def session_for(
 ) -> Iterator["SparkSession"]:
     """``open_session`` for the time of a command. A session that was active before stays open.
 
-    Raises a ``ReplicaError`` of one line for what is wrong with Spark, or with its machines.
+    Raises errors of Spark, or of its machines, as a ``ReplicaError`` of one line.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -260,7 +260,7 @@ def batch_of(
 ) -> Iterator["DataFrame"]:
     """The changes of files (option ``path``), or of a live source's log as it is now; as for ``read_stream``.
 
-    What executors need of the driver's files goes through the target if it is much; it is deleted at the end.
+    If executors need much of the driver's files, it goes through a folder in the target, which is deleted at the end.
     """
     if replica.spark.is_local(spark):
         yield spark.read.format(name).options(**source).load()
@@ -277,7 +277,7 @@ def delete_folder(uri: str, storage: Mapping[str, str]) -> None:
     from ...spool.storage import system_of
 
     system, path = system_of(uri, storage)
-    # It may be that it was never made; what cannot be deleted fails no job.
+    # The folder may not exist; files that cannot be deleted are no reason to fail.
     with contextlib.suppress(OSError):
         system.delete_dir(path)
 

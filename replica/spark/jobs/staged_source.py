@@ -1,11 +1,11 @@
 """The data source of jobs with kept tables: the task that reads a piece of the log also writes its rows to files.
 
     mysql-binlog            a piece -> packed rows    through Spark
-    mysql-replica-staged    a piece -> packed rows -> files of the target; what they are about, through Spark
+    mysql-replica-staged    a piece -> packed rows -> files of the target; a description of the rows, through Spark
 
-So rows do not cross Spark, and a micro-batch is one job of it. With packed rows, which another Python process staged
-at the end of a write, a batch of 16 MB took 0.2 s of processor more. A task that fails, or that is run again, leaves
-files that nobody names; they are deleted as others are (``keeper``).
+So rows do not pass through Spark, and a micro-batch is one job of Spark. With packed rows, which another Python
+process staged at the end of a write, a batch of 16 MB took 0.2 s of processor more. A task that fails, or that is run
+again, leaves files that no state names; ``keeper`` deletes them like files that were merged.
 """
 
 import json
@@ -47,7 +47,7 @@ def staging_options(target: str, *, is_changelog: bool) -> dict[str, str]:
 
 
 def staged_items(frame: "DataFrame") -> list[Staged]:
-    """The items of a frame of this source, in the order of the log. Their rows are in files then."""
+    """The items of a frame of this source, in the order of the log; their rows are in files."""
     return [staged_from_json(json.loads(row["staged"])) for row in frame.collect()]
 
 
@@ -85,7 +85,7 @@ class StagedSource(BinlogDataSource):
         return NAME
 
     def schema(self) -> str:
-        """What a row is about, as JSON, and the number of row changes."""
+        """The description of an item (``Staged``) as JSON, and the number of its row changes."""
         return spark_ddl(_SCHEMA)
 
     def reader(self, schema: StructType) -> BinlogReader | TableReader:
@@ -97,7 +97,7 @@ class StagedSource(BinlogDataSource):
         return super().streamReader(_packed_schema())
 
     def sink(self) -> _Staging:
-        """What stages."""
+        """The function that writes a task's rows to files."""
         return _Staging(self._target, parse_options(self.options).settings.storage, self._is_changelog)
 
 

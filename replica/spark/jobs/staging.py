@@ -2,10 +2,10 @@
 
     target/_state/changes/UUID.arrow    Arrow IPC streams, one after another; a ``Part`` names one
 
-Executors write such files from packed rows; the driver only gets what the rows are about (``Staged``). A part has
-rows of one table and one outcome, with what a merge needs: the columns, ``_op``, ``_seq``, ``_ts``, ``_absent``, and
-the key's columns of ``_before`` (without a key all, and ``_before_absent``). Which files are still needed says the
-state of the job (``job_state``).
+Executors write such files from packed rows; the driver only gets a description of the rows (``Staged``). A part has
+rows of one table and one outcome, in the columns that a merge needs: the table's, ``_op``, ``_seq``, ``_ts``,
+``_absent``, and the key's columns of ``_before`` (without a key all, and ``_before_absent``). The state of the job
+(``job_state``) says which files are still needed.
 """
 
 import base64
@@ -33,7 +33,7 @@ FOLDER: Final = "_state/changes"
 #: How rows are written. A part is small: threads cost more than they save.
 COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _NOWHERE: Final = np.zeros(0, np.int64)
-#: So many moves of a part are named; see ``Part``.
+#: The most moves that a part names; see ``Part``.
 _MOVES: Final = 64
 
 
@@ -43,8 +43,8 @@ class Part:
 
     ``moves`` has the places before and after of keys that moved in an update that lacks columns; None: many of them.
     ``moment`` is the time of the commit, if it came later than the rows (XA COMMIT), in microseconds since 1970.
-    ``span`` has the least and the largest sequence number; None: not known. Rows before ``after`` count no more.
-    ``length`` is that of the compressed rows; in memory they have ``size`` bytes (0: not known, of an older version).
+    ``span`` has the least and the largest sequence number; None: not known. Rows before ``after`` are left out.
+    ``length`` is in bytes of compressed rows, ``size`` in memory (0: not known, from an older version).
     """
 
     path: str
@@ -60,7 +60,7 @@ class Part:
     size: int = 0
 
     def behind(self, begin: int) -> "Part | None":
-        """What of the part has sequence numbers from ``begin`` on."""
+        """The rows of the part with sequence numbers from ``begin`` on; None if it has none."""
         if self.span is None or self.span[0] >= begin:
             return self
         return None if self.span[1] < begin else replace(self, after=begin)
@@ -84,7 +84,7 @@ class StagedRows:
         return [*found, *self.prepared.values()]
 
     def behind(self, begin: int) -> "StagedRows":
-        """What of the rows has sequence numbers from ``begin`` on."""
+        """The rows with sequence numbers from ``begin`` on."""
         committed = self.committed and self.committed.behind(begin)
         prepared = {xa: part for xa, part in self.prepared.items() if part.behind(begin) is not None}
         return replace(self, committed=committed, prepared=prepared)
@@ -107,7 +107,7 @@ class StagingFile:
     """A file of parts, which is written by one task."""
 
     def __init__(self, target: str, storage: Mapping[str, str], *, is_changelog: bool = False) -> None:
-        """``is_changelog``: tables need no primary key then, and nobody asks for the places of keys."""
+        """``is_changelog``: tables need no primary key, and the places of keys are left out."""
         self._system = folder(target, storage)
         self._is_changelog = is_changelog
         self.path = f"{FOLDER}/{uuid.uuid4()}.arrow"
@@ -123,7 +123,7 @@ class StagingFile:
         found = tuple(pc.unique(outcomes).to_pylist())
         pruned = _pruned(rows, packed.key)
         committed, prepared = None, {}
-        # A table without a key, or without names, is refused for its first row: nothing else is looked at.
+        # A table without a key, or without column names, is refused at its first row, so its rows are not needed.
         if (packed.key or self._is_changelog) and packed.has_names:
             if "commit" in found:
                 chosen = pruned if found == ("commit",) else pruned.filter(pc.equal(outcomes, "commit"))
@@ -141,7 +141,7 @@ class StagingFile:
             self._sink.close()
 
     def write(self, rows: pa.Table, key: Sequence[str]) -> Part:
-        """The part that these rows have become; they have what a part has, and nothing else."""
+        """Write these rows, which have exactly the columns of a part, and return the part."""
         if self._sink is None:
             make_folder(self._system, FOLDER)
             self._sink = self._system.open_output_stream(self.path)
@@ -157,7 +157,7 @@ class StagingFile:
 
 
 def read_part(system: FileSystem, part: Part) -> pa.Table:
-    """The rows of a part; ``system`` is that of the target."""
+    """The rows of a part; ``system`` is the target's file system."""
     with system.open_input_file(part.path) as file:
         file.seek(part.offset)
         data = file.read_buffer(part.length)
@@ -173,7 +173,7 @@ def read_part(system: FileSystem, part: Part) -> pa.Table:
 
 
 def delete_files(target: str, storage: Mapping[str, str], keep: Iterable[str], seconds: float = 0) -> None:
-    """Delete all files of parts but these, and but those that are not older than so many seconds."""
+    """Delete the files of parts, except those to ``keep``, and those not older than so many seconds."""
     system, kept = folder(target, storage), set(keep)
     before = time.time() - seconds
     for info in system.get_file_info(FileSelector(FOLDER, allow_not_found=True)):
@@ -206,7 +206,7 @@ def _all_valid(columns: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array | pa.C
 
 
 def _pruned(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows with what a merge needs. Of the rows before, that is the key, if the table has one."""
+    """The rows with the columns that a merge needs. Of the rows before, it needs only the key, if there is one."""
     names = [*column_names(rows), *KEPT_FACTS]
     if not key:
         return rows.select([*names, "_before", "_before_absent"])

@@ -1,4 +1,4 @@
-"""The columns by which a history tells the states of a row: their interval, and what orders them.
+"""The columns that a history adds to the states of a row: their interval, and their order.
 
 valid_from   commit time of the change that made this state; null: it was there before the history began
 valid_to     commit time of the change that ended it; null for the present state
@@ -32,7 +32,7 @@ def present(rows: pa.Table, begin: int | None = None, seq: int = 0) -> pa.Table:
 
 
 def ended(rows: pa.Table, end: int) -> pa.Table:
-    """The states with those that are present ended at this time, in microseconds since 1970."""
+    """The states, after all present ones have ended at this time, in microseconds since 1970."""
     moment = pa.scalar(end, pa.int64()).cast(TIMESTAMP)
     values = {
         "valid_to": pc.if_else(rows["is_current"], moment, rows["valid_to"]),

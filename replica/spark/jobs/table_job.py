@@ -66,7 +66,7 @@ _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 _FILES_QUERY: Final = "files"
 #: How long changes wait for a merge by default.
 MERGE_SECONDS: Final = 300.0
-# A timer looks at least so often whether something has waited for long enough.
+# A timer looks at least so often whether rows have waited for long enough.
 _MOST_SECONDS: Final = 5.0
 _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {"startingOffsets": "earliest", "maxBytesPerTrigger": "64m"}
@@ -151,7 +151,7 @@ class TableJob:
                 check_free(target, kept.storage)
             if copy is not None:
                 begin, options["startingOffsets"] = copy.run()
-                # What the log says before the last statement about a table is in the copy, and may have no names.
+                # The copy has the changes before the last statement about a table; these may lack column names.
                 options.setdefault("onSchemaMismatch", "positional")
             elif seed is not None:
                 if _STARTING & {name.lower() for name in source}:
@@ -240,7 +240,7 @@ class TableJob:
         found = job_state.peek(target, kept.storage)
         if found is None or not (found[0].tables or found[0].parked or found[0].absent):
             wanted = ", ".join(parsed.settings.tables)
-            # The state of no tables would refuse the right name.
+            # A saved state without tables would refuse the next run with the right name.
             for folder in (job_state.FOLDER, job_state.PROGRESS):
                 delete_folder(f"{target}/{folder}", kept.storage)
             raise ConfigurationError(f"tables: no table of the files matches {wanted}")
@@ -349,7 +349,7 @@ def _first_copy(
 def _copies_anew(
     spark: "SparkSession", given: Mapping[str, str], kept: "Target", state: State, keeper: "Keeper"
 ) -> "Resyncs | None":
-    """What copies tables of a job anew; None if executors cannot log in."""
+    """The ``Resyncs`` that copies tables of a job anew; None if executors cannot log in."""
     from .copies_anew import Resyncs
     from .copy_requests import Requests
 
@@ -418,7 +418,7 @@ class _EachBatch:
         policy: tuple[float, int | None],
         source: Mapping[str, str],
     ) -> None:
-        # Spark Connect sends this elsewhere, and no plan may have a password.
+        # Spark Connect sends this object to another machine, and no plan may have a password.
         self._source = {name: value for name, value in source.items() if name.lower() != "password"}
         self._target = target
         self._begin = begin
@@ -435,7 +435,7 @@ class _EachBatch:
         self.keeper().run(query, batch, partial(staged_items, frame), frame.sparkSession)
 
     def merge_while(self, query: "StreamingQuery", seconds: float) -> None:
-        """Merge what has waited for so long, while the query is active, also if nothing comes any more."""
+        """Merge rows that have waited for so long, while the query is active, also if no more changes come."""
         while query.isActive:
             time.sleep(min(seconds, _MOST_SECONDS))
             try:
@@ -445,13 +445,13 @@ class _EachBatch:
                     end_with(query, error)
 
     def keeper(self) -> "Keeper":
-        """What keeps the tables, in the process that runs the micro-batches."""
+        """The keeper of the process that runs the micro-batches."""
         if self._keeper is None:
             self._keeper = self.new_keeper()
         return self._keeper
 
     def new_keeper(self) -> "Keeper":
-        """What keeps the tables, in a process that may be another one."""
+        """A new keeper, which may be in another process than the job."""
         from .keeper import Keeper, MergePolicy
         from .read_again import ReadAgain
 

@@ -1,7 +1,7 @@
 """Merges of kept tables, from their waiting rows to their commits.
 
-A merge is planned on the version of a table that is there. If somebody else commits beside it, its commit is refused,
-and it is planned anew. What is wrong with one table stops the merge of that table only.
+A merge is planned for the present version of a table. If another writer commits meanwhile, its commit is refused, and
+the merge is planned anew. An error of one table stops the merge of that table only.
 """
 
 import time
@@ -42,7 +42,7 @@ class TableMerge:
 
 @record(frozen=True, slots=True)
 class Merger:
-    """Merges tables of one target. ``on_trouble`` is told what is wrong with a table; it may raise the error."""
+    """Merges tables of one target. ``on_trouble`` gets the name of a table and its error, which it may raise."""
 
     path: str
     storage: Mapping[str, str]
@@ -68,7 +68,7 @@ class Merger:
         raise CheckpointError(f"{waiting[0].table.path}: {OTHERS}")
 
     def _each(self, function: Callable[[TableMerge], bool], tables: Sequence[TableMerge]) -> list[bool]:
-        """What the function returns for each table; False for one that it has trouble with."""
+        """The results of the function for each table; False for a table with an error."""
 
         def attempt(one: TableMerge) -> bool | ReplicaError:
             try:
@@ -83,7 +83,7 @@ class Merger:
         return [result is True for result in found]
 
     def _merged(self, tables: Sequence[TableMerge], planned: Sequence[Merge]) -> list[Merged | None]:
-        """What has become of each merge; None for a table that cannot be merged."""
+        """The files of each merge; None for a table that cannot be merged."""
         try:
             with our_errors():
                 run = append if tables[0].table.is_changelog else merge
@@ -92,7 +92,7 @@ class Merger:
             if len(tables) == 1:
                 self.on_trouble(tables[0].table.name, error)
                 return [None]
-        # One of them is to blame: each by itself.
+        # The error does not name its table: merge each table by itself.
         return [
             found for one, plan in zip(tables, planned, strict=True) for found in self._merged([one], [plan])
         ]
@@ -132,7 +132,7 @@ def _committed(pair: tuple[TableMerge, Merged]) -> bool:
 
 
 def _each(function: Callable[[_One], _Result], items: Iterable[_One]) -> list[_Result]:
-    """What the function returns for each item; some are done at the same time."""
+    """The results of the function for each item; several threads call it."""
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]

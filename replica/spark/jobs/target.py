@@ -23,8 +23,8 @@ TableKind = type[KeptTable]
 class Target:
     """The target of a job: its path, the kind of its tables, and whether it keeps (``wants``) a ``schema.table``.
 
-    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process. ``parks``: what is
-    wrong with one table stops that table only, else the job. ``is_live``: the job follows a source.
+    ``storage`` has the storage options of the path. Without ``spark`` all is done in this process. ``parks``: an
+    error of one table stops that table only, else the job. ``is_live``: the job follows a source.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Target:
     is_live: bool = False
 
     def remedy(self, name: str) -> str:
-        """What helps a table that is kept no longer."""
+        """The remedy for a table that is kept no longer, as text."""
         if not self.is_live:
             return "give the state of the table at a checkpoint (--seed), or exclude it"
         if self.kind.is_changelog:

@@ -1,6 +1,6 @@
-"""What kind of a target a folder is, by what lies in it. A job of another kind must not begin there.
+"""The kind of a target folder, found from its content. A job of another kind must not begin there.
 
-Readers of a Delta table would find the files of others below it, and jobs share the folder ``_state``.
+Readers of a Delta table would find files of other jobs below it, and jobs share the folder ``_state``.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def check_kind(target: str, wanted: Kind, storage: Mapping[str, str]) -> None:
 
 
 def kinds_of(target: str, storage: Mapping[str, str]) -> list[Kind]:
-    """The kinds of what lies in a folder; none in one that is new, or that Spark alone can look into."""
+    """The kinds found in a folder; none in a new folder, or in one that only Spark can read."""
     found: list[Kind] = []
     names = _names(target, storage)
     if "_delta_log" in names:

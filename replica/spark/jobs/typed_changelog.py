@@ -14,8 +14,8 @@ Changes wait in the target, and are appended to a table when 32 MB of them wait,
 tables with changes only. A user may run OPTIMIZE, or VACUUM, at any time.
 
 TRUNCATE and DROP TABLE append a row whose ``_op`` is ``truncate``. RENAME TABLE: the changes so far stay under the
-old name. Column names that the log lacks are those of their place, as for ``mirror``. A table whose columns have no
-names, or get a type that the table's cannot hold, is parked: ``typed_changelog.progress(target)`` has the reason.
+old name. Column names that the log lacks are found as for ``mirror``. A table whose columns have no names, or get a
+type whose values the target's column cannot hold, is parked: ``typed_changelog.progress(target)`` has the reason.
 """
 
 from collections.abc import Mapping
