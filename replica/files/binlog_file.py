@@ -103,7 +103,7 @@ class BinlogFile(OneProcess):
             torn=torn,
             keys=keys,
             max_event_bytes=selection.max_event_bytes,
-            # Only who has seen all sections can tell which patterns matched no table.
+            # A process sees some sections only, so it cannot know which patterns match no table of the log.
             wants_table=None if is_section else self._wants_table,
             shapes=_shapes(schema, keys, selection),
         )
@@ -152,10 +152,10 @@ class BinlogFile(OneProcess):
         return self._events.torn_bytes
 
     def name_by_statements(self) -> None:
-        """Name tables that the log does not describe as their CREATE TABLE in the same files does.
+        """Take column names that the log lacks from CREATE TABLE statements in the same files.
 
-        Without effect if the user has given names, or if the files are not a part of one log, in order. Call it
-        before reading.
+        Without effect if the user has given names, or if the files are not part of one log, in order. Call it before
+        reading.
         """
         from .log_shapes import LogShapes, empty_history
 
@@ -169,7 +169,7 @@ class BinlogFile(OneProcess):
 
     @property
     def shapes(self) -> "LogShapes | None":
-        """What statements of the log tell of tables, more as it is read; None without a schema history."""
+        """The schema history, which grows with the statements read; None without one."""
         return self._events.shapes
 
     def go_on_with(self, section: LogFile) -> Iterator[Event]:
@@ -197,12 +197,12 @@ class BinlogFile(OneProcess):
     def share(
         self, workers: int, work: "SectionWork", setting: object, *, takes_part: bool = False
     ) -> "SharedReading | None":
-        """Let ``workers`` processes read the log; None if it has to be read by one.
+        """Let ``workers`` processes read the log; None if only one process can read it.
 
         ``takes_part``: this process is one of them.
 
-        That is so with ``start``, ``stop``, ``on_error="skip"`` and a schema store, for relay logs, standard input
-        and file objects. Raises ``ConfigurationError`` if events have already been read.
+        Only one can with ``start``, ``stop``, ``on_error="skip"`` and a schema store, and for relay logs, standard
+        input and file objects. Raises ``ConfigurationError`` if events have already been read.
         """
         from ..workers.pool import check_workers
         from .sections import ReadRecipe, SharedReading, can_be_shared
@@ -254,12 +254,12 @@ class BinlogFile(OneProcess):
         to add (None: all): ``_op`` (``insert``, ``update``, ``delete``), ``_ts`` (the event's time), ``_gtid``,
         ``_file``, ``_pos`` (the event's start), ``_row`` (number of the row in the event), ``_absent`` (names of the
         columns that no image holds, null if there are none). Batches have about ``batch_rows`` rows, fewer if rows
-        are long. If the table's columns change, a batch ends and the next batch has another schema. What takes Arrow
-        streams (``pyarrow.table``, ``polars.DataFrame``, DuckDB) takes the reader as it is, for one schema.
+        are long. If the table's columns change, a batch ends and the next batch has another schema. Consumers of
+        Arrow streams (``pyarrow.table``, ``polars.DataFrame``, DuckDB) accept the reader itself, for one schema.
 
         With ``workers`` above 1 so many processes, this one among them, read sections of the log, each from one
         transaction to another, and the batches come in the same order. A batch ends where a section ends, and memory
-        holds a few sections. One process reads logs that cannot be cut so: with ``start``, ``stop``,
+        holds a few sections. One process reads logs that cannot be cut into sections: with ``start``, ``stop``,
         ``on_error="skip"`` and a schema store, compressed and encrypted files, relay logs, standard input and file
         objects.
 
@@ -290,7 +290,7 @@ class BinlogFile(OneProcess):
             on_damage=events.count_skipped if events.on_error == "skip" else None,
         )
         if workers != 1:
-            # Both before the processes are forked, which then have them.
+            # Import both before processes are forked, which then need not import them.
             from ..arrow import streams  # noqa: F401
             from .arrow_sections import ColumnSetting, SectionColumns, read_columns, shared_batches
 
@@ -347,9 +347,8 @@ def open_binlog(
 
     Where:
         start: None (the first event); an offset in the first file; a position (``"binlog.000003:154"``); a GTID set:
-        the
-            transactions you already have; a ``Checkpoint``; an aware ``datetime``: the first transaction that began
-            in that second or later. Format descriptions are always yielded.
+            the transactions you already have; a ``Checkpoint``; an aware ``datetime``: the first transaction that
+            began in that second or later. Format descriptions are always yielded.
         stop: None (the end); an offset in the last file; a position; a GTID set: when all its transactions have
             arrived; an aware ``datetime``: before the first transaction that began then or later. An open transaction
             is finished first.
@@ -359,25 +358,23 @@ def open_binlog(
         tables, exclude_tables, events, columns, row_values: as for ``replica.connect``.
         schema: names, signs, character sets and labels of tables whose log has no column names. A dict
             (``{"shop.orders": [ColumnDescription(...), ...]}``) or a schema file (``mysql-replica decode --help``)
-            says what tables are at every place. ``"shop.json@binlog.000042:157"`` says what they were at this place:
-            the statements of the files between it and the rows tell the rest, forward and backward.
-        schemas: a schema store, such as ``FileSchemaStore("shop.schemas")``: what tables were at each place. The
-            statements of the files lead on from its end.
-            A ``SchemaChangeEvent`` comes behind each statement that changes a table, from where the store begins.
-            With neither, files that a relay has written have the names of its store beside them (``relay.schemas``);
-            columns that this store does not know are ``@1``, ``@2``... ``schema={}`` does without it.
+            describes tables for every place. ``"shop.json@binlog.000042:157"`` describes them at this place: the
+            statements of the files between this place and the rows are applied, forward and backward.
+        schemas: a schema store, such as ``FileSchemaStore("shop.schemas")``: the columns of tables at each place. The
+            statements of the files continue it from its end.
+            A ``SchemaChangeEvent`` comes after each statement that changes a table, from where the store begins.
+            With neither, files written by a relay get names from the relay's store beside them (``relay.schemas``);
+            columns that this store does not know are ``@1``, ``@2``... ``schema={}`` switches that store off.
         on_schema_mismatch: what to do if columns are not known, or count or types do not fit the log: ``"error"``
             (default), or ``"positional"``: name these columns ``@1``, ``@2``...
     How:
         on_error: at damage ``"raise"`` (default), or ``"skip"`` to the next event that can be found. Skipped bytes
-        are
-            logged as a warning and counted by ``BinlogFile.skipped``.
+            are logged as a warning and counted by ``BinlogFile.skipped``.
         verify_checksum, max_event_bytes: as for ``replica.connect``.
         keyring: keys of MySQL's encrypted files: the path of the server's keyring file (``component_keyring_file`` or
             ``keyring_file``), its keys by id, or the 32 bytes of the replication key.
         key_file: keys of MariaDB's encrypted files: the path of the key file of ``file_key_management`` (a
-        ``KeyFile``
-            if that file is encrypted), or its keys by number.
+            ``KeyFile`` if that file is encrypted), or its keys by number.
         cells: a renderer's own value converters, used instead of the documented Python values.
 
     Raises ``ConfigurationError``, naming the option, for a value that cannot be used. Errors in the files' content
@@ -449,7 +446,7 @@ def _schema(
 
 
 def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShapes | None":
-    """What names tables by their place; None without a history."""
+    """The names of tables by place; None without a history."""
     if schema.history is None:
         return None
     from .log_shapes import LogShapes
@@ -464,10 +461,10 @@ def _shapes(schema: SchemaFile, keys: LogKeys, selection: Selection) -> "LogShap
 
 
 def relayed_histories(source: LogSource | Iterable[LogSource], keys: LogKeys) -> "list[SchemaHistory]":
-    """The schema histories of files that a relay has written, the later one last; none without its store.
+    """The schema histories of files that a relay has written, the later one last; none without the relay's store.
 
-    The first is of the time before the store begins, as the statements of the files tell it. Raises
-    ``ConfigurationError`` for a damaged store, and what reading the files raises.
+    The first covers the time before the store begins, from the statements of the files. Raises ``ConfigurationError``
+    for a damaged store, and the errors of reading the files.
     """
     files = find_log_files(source)
     shapes = _shapes(_schema(None, None, files), keys, Selection.read({}))
@@ -475,7 +472,7 @@ def relayed_histories(source: LogSource | Iterable[LogSource], keys: LogKeys) ->
 
 
 def _statements(keys: LogKeys, selection: Selection, files: Sequence[LogFile]) -> Iterator[Event]:
-    """The statements of files, and what is needed to understand them. Rows are not decoded."""
+    """The statements of files, and the events needed to understand them. Rows are not decoded."""
     wanted = (QueryEvent, FormatDescriptionEvent)
     selected = replace(selection, events=wanted, tables=(), exclude_tables=(), columns={})
     with BinlogFile(files, selected, keys=keys) as log:

@@ -1,4 +1,4 @@
-"""``stats --workers``: sections of a log -> the statistics of each -> those of the log."""
+"""``stats --workers``: sections of a log -> the statistics of each section -> the statistics of the log."""
 
 from collections.abc import Callable
 from typing import IO
@@ -8,7 +8,7 @@ from .sections import OpenSection, SharedReading
 
 
 def count_section(open_section: OpenSection, _: object, given: object, output: IO[bytes]) -> LogStatistics:
-    """What a process does with a section."""
+    """The work of a process on one section."""
     statistics = LogStatistics()
     with open_section(None) as log:
         statistics.add_all(log)

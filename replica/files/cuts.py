@@ -79,7 +79,7 @@ class HeaderWalk:
     def _noteworthy(self) -> Iterator[tuple[int, int, int]]:
         """Position, type and end of the ``_NOTEWORTHY`` events, up to the first incomplete event.
 
-        The reader of the last piece reports that one.
+        The reader of the last piece reports the incomplete event.
         """
         data, size, position = self._data, self._size, self._start or len(BINLOG_MAGIC)
         due = 0

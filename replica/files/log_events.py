@@ -36,8 +36,8 @@ RawEvent = tuple[bytes, int, Event]
 _HIDDEN: Final = frozenset({HeartbeatEvent, TransactionPayloadEvent, RotateEvent})
 # Bytes of events that are read together where rows stay undecoded: eight full rows events instead of one.
 _UNDECODED_BYTES: Final = 1 << 16
-# The rows of a batch of columns have up to 4 MB, or those of one event. For JSON documents each batch took 500 page
-# faults more without this, a fourteenth of its time.
+# The rows of a batch of columns have up to 4 MB, or are the rows of one event. Without kept blocks each batch of JSON
+# documents took 500 page faults more, a fourteenth of its time.
 _UNDECODED_KEPT: Final = 16 << 20
 
 
@@ -84,7 +84,7 @@ class LogEvents:
         self._range = log_range
         self._schema = schema
         self.shapes = shapes
-        # What the event that was described last changes in tables.
+        # The table changes that the last described event has made.
         self._changes: Sequence[Event] = ()
         self._columns = columns
         self._torn = torn
@@ -111,7 +111,7 @@ class LogEvents:
         self.iterator = chain.from_iterable(self._pieces)
 
     def add_section(self, file: str, size: int, torn_bytes: int, seen: SeenTables | None) -> None:
-        """A process has read a section of a file, ``size`` bytes."""
+        """Note that a process has read a section of a file, ``size`` bytes."""
         self.file = file
         self._bytes_before += size
         self.torn_bytes += torn_bytes
@@ -119,16 +119,16 @@ class LogEvents:
             self.wants_table.include(seen)
 
     def end_sections(self) -> None:
-        """All sections have been read."""
+        """Note that all sections have been read."""
         self._warn_of_unmatched()
 
     def leave_rows_undecoded(self, decoder: BatchDecoder, surrounding: tuple[type[Event], ...]) -> None:
-        """Read with this decoder, which leaves the rows of one table undecoded, the events around them, too."""
+        """Read with this decoder, which leaves the rows of one table undecoded, and read ``surrounding`` events."""
         keep_freed_blocks(_UNDECODED_KEPT)
         self.decoder = decoder
         self.wanted += surrounding
         self._batch_bytes = _UNDECODED_BYTES
-        # One table is read: the patterns of the other tables match nothing.
+        # One table is read, so patterns of other tables would match nothing.
         self.wants_table = None
 
     @property
@@ -150,7 +150,7 @@ class LogEvents:
         self._pieces.close()
 
     def next_sized(self) -> tuple[int, Event] | None:
-        """The next event, also of types that users do not see, behind the count of its bytes in the file."""
+        """The number of the next event's bytes in the file, and the event, also of types that users do not see."""
         self._is_raw_wanted = True
         try:
             event = next(self.iterator, None)
@@ -239,7 +239,7 @@ class LogEvents:
                 yield self._piece
                 if error is not None:
                     self._step_over(reader, error, batch)
-            # Stays so if the piece raises: its errors do not pass through this generator.
+            # The state stays "broken off" if the piece raises: its errors do not pass through this generator.
             self._state = "broken off"
             self._piece = self._read_with_care(reader)
             yield self._piece
@@ -368,7 +368,7 @@ class LogEvents:
         """Describe a table whose map has no names by the user's ``schema`` or the schema history."""
         if self.shapes is not None:
             changes = self.shapes.follow(event, self.wants_table)
-            # They have no bytes, which ``next_raw`` gives.
+            # Schema changes are not among raw events: they have no bytes.
             self._changes = [] if self._is_raw_wanted else changes
         if type(event) is not TableMapEvent:
             return

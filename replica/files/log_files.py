@@ -178,12 +178,12 @@ def _read_index(path: str) -> list[str]:
 def check_order(index: str, files: Sequence[str]) -> None:
     """Check that an index file has each file once, in order. Raises ``ConfigurationError`` if it has lost a line.
 
-    A file that is not there at all is a warning: somebody may have deleted it.
+    A gap is a warning if the folder lacks the file, too: somebody may have deleted it.
     """
     for before, file in pairwise(files):
         (base, digits), (other, number) = map(split_file_name, map(base_name, (before, file)))
         if base != other or not (digits and number) or int(number) == int(digits) + 1:
-            # With another base name the log goes on when log_bin was changed.
+            # Another base name: log_bin was changed, and the log goes on.
             continue
         missing = os.path.join(os.path.dirname(before), file_with_number(base, digits, int(digits) + 1))
         if int(number) <= int(digits) or any(map(os.path.exists, (missing, f"{missing}.gz"))):
@@ -191,7 +191,7 @@ def check_order(index: str, files: Sequence[str]) -> None:
                 f"{index} is damaged, {base_name(file)} follows {base_name(before)} in it: write the files' names "
                 "into it, a line each, the oldest first"
             )
-        # It takes 2 ms to import, and nearly no index has this.
+        # The import takes 2 ms, and hardly any index needs it.
         import logging
 
         logging.getLogger(__name__).warning(
@@ -230,7 +230,7 @@ class _Descriptor:
 
     def read(self, size: int, /) -> bytes:
         if os.getpid() != self._process:
-            # Both have one place in the file: each would miss what the other one reads.
+            # Both processes share one place in the file: each would miss the bytes that the other one reads.
             raise ConfigurationError(
                 f"{self._file.name} was opened in another process: open it after the fork"
             )

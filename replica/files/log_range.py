@@ -101,7 +101,7 @@ class LogRange:
             if self._stop.gtid_set is not None:
                 _check_family("stop", self._stop.gtid_set, event)
                 if self._progress.gtid_set is None:
-                    # This log does not list the GTIDs before it.
+                    # The file does not list the GTIDs of the files before it.
                     self._progress.gtid_set = type(self._stop.gtid_set)()
             self.is_over = self.is_over or self._stop.excludes(event)
         if self._not_before is not None and event.header.timestamp >= self._not_before:

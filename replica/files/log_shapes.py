@@ -3,8 +3,8 @@
     FormatDescriptionEvent, QueryEvent -> LogShapes.follow
     TableMapEvent without names -> LogShapes.named -> Table
 
-A history that begins behind the first file, or ends before it, is completed by the statements of the files between,
-which are read once more. Without these files, nothing is said of tables there.
+A history that begins after the first file, or ends before it, is completed by the statements of the files between,
+which are read once more. Without these files, tables have no names there.
 """
 
 import os
@@ -37,7 +37,7 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 class LogShapes:
-    """Follows one reading of files. It changes ``history``, and asks no server."""
+    """Follows one reading of files. It updates ``history``, and asks no server."""
 
     def __init__(
         self,
@@ -49,21 +49,21 @@ class LogShapes:
         tells_changes: bool = False,
         is_partial: bool = False,
     ) -> None:
-        """``looks_beside``: files that were not given, and lie beside those that were, are scanned, too.
+        """``looks_beside``: files that were not given, but lie beside the given files, are scanned, too.
 
-        ``tells_changes``: users get a ``SchemaChangeEvent`` behind a statement. ``is_partial``: a table that the
-        history does not know may have been there.
+        ``tells_changes``: users get a ``SchemaChangeEvent`` after a statement. ``is_partial``: tables may have
+        existed that the history does not know.
         """
         self._is_partial = is_partial
         self._tells_changes = tells_changes
-        #: Whether somebody asks for what follows also of tables that have names in the log.
+        #: Whether the fields below are needed also for tables that have names in the log.
         self.learns_all = False
-        #: The generated columns of tables that were named, as they were in the last of their table maps.
+        #: The generated columns of named tables, as of their last table map.
         self.generated: dict[str, frozenset[str]] = {}
-        #: The names of start and end of system-versioned tables.
+        #: The names of the row start and row end columns of system-versioned tables.
         self.periods: dict[str, tuple[str, str]] = {}
         self._history = history
-        # What statements of the files tell of the time before the history begins.
+        # The history before ``history`` begins, from statements of the files.
         self._past: SchemaHistory | None = None
         self._scan = scan
         self._looks_beside = looks_beside
@@ -73,7 +73,7 @@ class LogShapes:
         self._lost: Unknown | None = None
 
     def begin(self, chosen: Sequence[LogFile], files: Sequence[LogFile]) -> None:
-        """Prepare for reading the files ``chosen`` of ``files``. Raises what reading files raises."""
+        """Prepare for reading the files ``chosen`` of ``files``. Raises the errors of reading files."""
         first = BinlogPosition(chosen[0].name, FIRST_POSITION)
         history = self._history
         if first > history.head:
@@ -96,9 +96,9 @@ class LogShapes:
                 self._past = history_before(history.source, first, catalog, found)
 
     def read_whole(self, files: Sequence[LogFile]) -> list[SchemaHistory]:
-        """Do what all statements of the files say; the histories of their tables, the later one last.
+        """Apply all statements of the files; returns the histories of their tables, the later one last.
 
-        None where the trail of all tables is lost. Raises what reading files raises.
+        Leaves out a history in which the trail of all tables is lost. Raises the errors of reading files.
         """
         self.begin(files, files)
         number = split_file_name(self._history.head.file)[1]
@@ -109,7 +109,7 @@ class LogShapes:
         return [history for history in found if history is not None]
 
     def follow(self, event: Event, wants_table: Callable[[str, str], bool] | None) -> list[SchemaChangeEvent]:
-        """Do what an event of the files says of tables; what that changes in wanted tables, if users are told."""
+        """Apply an event to the history; returns the changes of wanted tables if ``tells_changes``."""
         if isinstance(event, QueryEvent):
             if is_unfinished_alter(event.status_variables):
                 return []
@@ -124,23 +124,23 @@ class LogShapes:
 
     def _apply(self, logged: LoggedStatement) -> list[TableChange]:
         is_doubtful = self._is_partial and "EXISTS" in logged.statement.sql.upper()
-        # All tables, for the few statements that need them: MySQL has a BEGIN for each transaction.
+        # List all tables only for the few statements that need them: MySQL has a BEGIN for each transaction.
         known = self._history.tables if is_doubtful else {}
         changes = self._history.apply(logged.statement, logged.end)
         if is_doubtful:
             for table in [change.table for change in changes if change.after and change.table not in known]:
-                # IF NOT EXISTS is logged also where the table was there and the statement did nothing.
+                # IF NOT EXISTS is logged also if the table existed and the statement did nothing.
                 reason = f"the statement that ends at {logged.end} may have found the table"
                 self._history.set_at(table, logged.end, Unknown(reason))
         for table in [change.table for change in changes]:
-            # Only a schema store tells lower_case_table_names; the statement may be about the table of small letters.
+            # Only a schema store knows lower_case_table_names; the statement may mean the table in lower case.
             folded = TableName(table.schema.lower(), table.name.lower())
             if folded != table and self._history.catalog.get(folded) is not None:
                 self._history.set_at(folded, logged.end, Unknown(f"{table} may be {folded}, and was changed"))
         return changes
 
     def named(self, event: TableMapEvent) -> Table | None:
-        """The table with the names of its place; None if there are none, and that is no error.
+        """The table with the names that it had at its place; None if names are not known, and that is no error.
 
         Raises ``SchemaMismatchError`` if the schema does not fit the log, or its trail is lost, unless
         ``on_schema_mismatch`` is ``"positional"``.
@@ -165,7 +165,7 @@ class LogShapes:
         return table
 
     def learn(self, event: TableMapEvent) -> None:
-        """Note what a log with names does not tell of a table: its generated columns, its system versioning."""
+        """Note what a log with names lacks about a table: its generated columns, its system versioning."""
         state = self._state(event)
         is_known = isinstance(state, Shape) and first_difference(state, event.table) is None
         self._note(event.table, state.columns if isinstance(state, Shape) and is_known else ())
@@ -190,7 +190,7 @@ class LogShapes:
         return history.shape_at(table, place)
 
     def _end(self, event: Event) -> BinlogPosition:
-        """The place behind an event, in the log of the source."""
+        """The place after an event, in the log of the source."""
         end, told = event.position + event.header.size, event.header.next_position
         if self._is_relay_log and told and end & POSITION_MASK != told:
             end = told
@@ -199,7 +199,7 @@ class LogShapes:
     def _statements(
         self, files: Sequence[LogFile], begin: BinlogPosition, end: BinlogPosition
     ) -> list[LoggedStatement] | None:
-        """The statements between two places; None if the files do not have all of the log there."""
+        """The statements between two places; None if the files do not cover all of the log between them."""
         wanted = _between(files, begin.file, end.file, looks_beside=self._looks_beside)
         if wanted is None:
             return None
@@ -224,7 +224,7 @@ class LogShapes:
 
 
 def empty_history(files: Sequence[LogFile]) -> SchemaHistory | None:
-    """A history that knows no tables where the files begin; None if they are not one part of a log, in order."""
+    """A history without tables that begins with the files; None if the files are not part of one log, in order."""
     names = [split_file_name(file.name) for file in files]
     first, digits = names[0]
     wanted = [(first, int(digits or 0) + number) for number in range(len(names))]
@@ -257,6 +257,6 @@ def _between(files: Sequence[LogFile], first: str, last: str, *, looks_beside: b
 
 
 def _sibling(files: Sequence[LogFile], name: str) -> LogFile | None:
-    """A file that was not given, and lies beside the first one."""
+    """A file of this name that was not given, but lies beside the first file."""
     path = os.path.join(os.path.dirname(files[0].path), name) if files[0].path is not None else ""
     return LogFile(name, path) if os.path.isfile(path) else None

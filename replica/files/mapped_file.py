@@ -1,7 +1,7 @@
-"""Memory of a mapped file: the pages behind whoever walks through it are given back.
+"""Memory of a mapped file: a reader gives back the pages that it has passed.
 
-Otherwise the process keeps all of them: a walk over the headers of 1 GB counts as 1 GB of its memory. The kernel has
-the pages cached still, and maps them again when they are read.
+Otherwise the process keeps all of them: a walk over the headers of 1 GB counts as 1 GB of its memory. The kernel
+still caches the pages, and maps them again when they are read.
 """
 
 import mmap

@@ -7,9 +7,8 @@ The file is a JSON object. Its keys are tables; each value is the list of the ta
                      {"name": "total", "type": "decimal(10,2)", "generated": true}]}
 
 ``type`` is COLUMN_TYPE of information_schema.COLUMNS. If columns have a ``position``, they are sorted by it.
-``SCHEMA_QUERY`` makes a server print such a file. With a place behind its name (``shop.json@binlog.000042:157``) it
-says what the tables were there; without, what they are at every place. The file of a schema store says what
-they were at each.
+``SCHEMA_QUERY`` makes a server print such a file. With a place after its name (``shop.json@binlog.000042:157``) the
+file describes the tables at that place; without a place, everywhere. A schema store describes them for each place.
 """
 
 import json
@@ -48,7 +47,7 @@ _DATA_TYPE: Final = re.compile(r"\w+")
 
 
 def read_schema_file(path: str) -> SchemaFile:
-    """Read a schema file, or a schema store's; ``FILE@PLACE`` says at which place of the log the tables are so.
+    """Read a schema file or a schema store; ``FILE@PLACE`` names the place of the log that the file describes.
 
     Raises ``ConfigurationError``, which names the faulty table or column.
     """
@@ -87,7 +86,7 @@ def _read(path: str) -> SchemaFile:
     except OSError as error:
         raise ConfigurationError(f"schema: {path}: {error.strerror or error}") from error
     if data.startswith(_STORE):
-        # The last line has its end, or was not written whole.
+        # A last line without its line end was not written whole.
         return SchemaFile({}, {}, SchemaHistory.from_lines(utf8_text(data).split("\n")[:-1]))
     try:
         tables = json.loads(data)

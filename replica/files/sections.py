@@ -2,8 +2,8 @@
 
     LogFile -> HeaderWalk -> sections -> WorkerPool -> answers, in order
 
-Only plain files are cut. A file that cannot be cut, such as an encrypted one, is one section. What one process has to
-read from its beginning is not read by several: see ``can_be_shared``.
+Only plain files are cut. A file that cannot be cut, such as an encrypted one, is one section. Some logs must be read
+by one process from the beginning: see ``can_be_shared``.
 """
 
 import mmap
@@ -31,7 +31,7 @@ from .table_descriptions import SchemaFile
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
 
-#: Bytes of a section, and of one transaction at least. Smaller ones cost more to hand out, larger ones more memory.
+#: Bytes of a section, which has at least one transaction. Smaller sections cost more to hand out, larger ones memory.
 SECTION_BYTES: Final = 2 << 20
 
 
@@ -40,7 +40,7 @@ Facts = TypeVar("Facts")
 
 
 class SectionLog(Protocol):
-    """What reading a section needs of a ``BinlogFile``."""
+    """The part of ``BinlogFile`` that reading a section needs."""
 
     @property
     def torn_bytes(self) -> int:
@@ -102,12 +102,13 @@ class ReadRecipe:
 
 
 class OpenSection(Protocol):
-    """Opens the section of a task, with these converters of values, or goes on in ``log``, which has read others."""
+    """Opens the section of a task with these converters of values, or in ``log``, which has read other sections."""
 
     def __call__(self, cells: CellTable | None = None, log: SectionLog | None = None) -> SectionLog: ...
 
 
-#: Reads a section: gets how to open it, the setting of all tasks, what was given for this one, and where to write.
+#: Reads a section. Arguments: its ``OpenSection``, the setting of all tasks, what was given for this task, the
+#: output.
 SectionWork = Callable[[OpenSection, Any, Any, IO[bytes]], object]
 
 
@@ -121,7 +122,7 @@ class _Task:
 
 @record(frozen=True, slots=True)
 class _Facts:
-    """What reading a section gave."""
+    """The results of reading a section."""
 
     facts: object
     torn_bytes: int
@@ -129,7 +130,7 @@ class _Facts:
 
 
 def _read_section(setting: tuple[ReadRecipe, SectionWork, object], task: _Task, output: IO[bytes]) -> _Facts:
-    """What each process does for each section."""
+    """The work of a process on one section."""
     recipe, work, own = setting
     with _OpenSection(recipe, task.file) as section:
         return section.facts(work(section, own, task.given, output))
@@ -159,7 +160,7 @@ class _OpenSection:
             self._log.__exit__(*exception)
 
     def facts(self, facts: object) -> _Facts:
-        """What reading it gave."""
+        """The results of reading the section."""
         assert self._log is not None
         return _Facts(facts, self._log.torn_bytes, self._log.seen_tables)
 
@@ -236,7 +237,7 @@ class SharedReading:
         def here(task: _Task) -> Iterator[Part | None]:
             with _OpenSection(self.recipe, task.file) as section:
                 found = section.facts((yield from read_here(section)))
-            # What follows has to wait until all sections before this one are handed out.
+            # The rest waits until all earlier sections are handed out.
             yield None
             end(found)
 
@@ -276,7 +277,7 @@ def sections_of(files: Sequence[LogFile], max_bytes: int) -> Iterator[LogFile]:
         try:
             opened = open(file.path or "", "rb")  # noqa: SIM115
         except (OSError, ValueError):
-            # The process that reads it says why.
+            # The process that reads the file reports the error.
             yield file
         else:
             with opened:

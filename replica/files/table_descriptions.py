@@ -1,7 +1,7 @@
-"""What was said of tables whose log does not describe them: columns for every place, or a history by place.
+"""Descriptions of tables that the user or a relay supplies: columns for every place, or a history by place.
 
-Reading a schema file, and following a history, are in modules of their own, which are imported when a log needs them:
-they read DDL, and take 13 ms of the 60 ms that importing the package would take.
+The modules that read a schema file and follow a history are only imported when a log needs them: they read DDL, and
+take 13 ms of the 60 ms that importing the package would take.
 """
 
 import os
@@ -22,7 +22,7 @@ RELAY_STORE: Final = "relay.schemas"
 
 
 class SchemaLines(Protocol):
-    """A store of a schema history, as far as files need it."""
+    """The part of a schema store that files need."""
 
     def load(self) -> object:
         """The lines of the history; None if there are none."""
@@ -32,9 +32,9 @@ class SchemaLines(Protocol):
 class SchemaFile:
     """A schema file by table: ``columns`` for every place, and the names of ``generated`` columns.
 
-    ``history`` has the tables by place, if the file says of which: then ``columns`` are none. ``is_found``: nobody
-    named the file, it lies beside the binlog files. ``tells_changes``: users get a ``SchemaChangeEvent`` behind each
-    statement that changes a table.
+    ``history`` has the tables by place, if the file names places; then ``columns`` is empty. ``is_found``: the user
+    did not name the file, it was found beside the binlog files. ``tells_changes``: users get a ``SchemaChangeEvent``
+    after each statement that changes a table.
     """
 
     columns: Mapping[str, Sequence[ColumnDescription]]

@@ -3,9 +3,9 @@
     process: section, the state that is expected at its beginning -> text, the state at its end
     caller:  is the expectation right? -> the text. If not, the caller renders the section itself.
 
-What the text of an event says depends on what was said before: sessions' settings, the current schema. Most sections
-end with the settings that they began with, so the newest known state is expected of later sections. Rows change no
-settings: those of the first section are found without its rows, before it is rendered.
+The text of an event depends on the text before it: session settings, the current schema. Most sections end with the
+settings that they began with, so later sections are expected to begin with the newest known state. Rows change no
+settings: the state after the first section is found without its rows, before it is rendered.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class TextSetting:
 def render_section(
     open_section: OpenSection, setting: TextSetting, expected: TextState | None, output: IO[bytes]
 ) -> TextState | None:
-    """What a process does with a section; the state at its end. Without an expectation the text begins there."""
+    """The work of a process on one section; returns the state at its end. No expected state: the text begins here."""
     renderer = TextRenderer(output, setting.hexdump)
     if expected is not None:
         renderer.resume(expected)
@@ -58,7 +58,7 @@ class SharedText:
         self._state: TextState | None = None
         # The renderer of the text so far, if it cannot pause.
         self._renderer: TextRenderer | None = None
-        # The states that were expected of the sections in flight, and the one that is expected of later ones.
+        # The states expected at the beginnings of the sections in flight, and of later ones.
         self._expected: deque[TextState | None] = deque()
         self._guess: TextState | None = None
         self._is_begun = False
@@ -91,7 +91,7 @@ class SharedText:
         return expected
 
     def _state_behind(self, file: LogFile) -> TextState | None:
-        """The state behind the first section, if its rows leave it alone."""
+        """The state after the first section, read without its rows."""
         recipe = self._shared.recipe
         without_rows = replace(recipe, selection=replace(recipe.selection, exclude_tables=("*",)))
         renderer = TextRenderer(BytesIO())
@@ -99,7 +99,7 @@ class SharedText:
             with without_rows.open(file, renderer.cells) as log:
                 _render(log, renderer)
         except ReplicaError:
-            # Who renders the section will say so, at its place.
+            # The process that renders the section reports the error at its place.
             return None
         return renderer.pause()
 
