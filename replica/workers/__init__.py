@@ -4,5 +4,5 @@
     worker_process  what a process runs
     task_messages   tasks and results on a socket; bytes of results in shared memory
 
-Nothing here knows logs.
+This package knows nothing of logs.
 """

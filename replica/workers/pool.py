@@ -29,13 +29,14 @@ from .worker_process import serve
 if TYPE_CHECKING:
     import subprocess
 
-#: One task that a process does, and two so that it does not wait for the caller, who waits for the tasks in order.
+#: Tasks of a process: the one it does, and two more so that it need not wait for the caller, who takes answers in
+#: order.
 TASKS_AHEAD: Final = 3
 _MOST_WORKERS: Final = 256
 _NO_TASK: Final = object()
 
-#: Where the pool's own process does tasks, too: one task that another process does, and one that lies ready. The own
-#: process looks after the others between two parts of its work.
+#: The same if the pool's own process does tasks, too: the task that a process does, and one that lies ready. The own
+#: process hands out tasks and takes answers between two parts of its work.
 _TASKS_EACH: Final = 2
 
 Setting = TypeVar("Setting")
@@ -118,14 +119,14 @@ class WorkerPool:
         here: Callable[[Task], Iterator[Part | None]],
         there: Callable[[Answer], Iterator[Part]],
     ) -> Iterator[Part]:
-        """The parts of what each task gives, in order. This process does tasks, too; it can be called once.
+        """The parts of each task's result, in order. This process does tasks, too. Can be called once.
 
-        ``here`` does a task in this process: it gives parts, then None if the rest of it has to wait until the parts
-        of all tasks before are handed out. ``there`` makes parts of an answer. Raises ``WorkerError`` if a process
-        has ended.
+        ``here`` does a task in this process: it yields parts, and None if the rest of the task has to wait until the
+        parts of all earlier tasks are handed out. ``there`` makes parts of an answer. Raises ``WorkerError`` if a
+        process has ended.
 
-        A process has two tasks, and this one takes the next when it has nothing else to do: with more of them, the
-        last tasks would be shared less evenly.
+        Each other process has two tasks, and this one takes the next task when it has nothing else to do. With more
+        tasks for each, the last tasks would be shared less evenly.
         """
         processes, iterator = list(self._processes), enumerate(tasks)
         found: dict[int, Answer] = {}
@@ -211,7 +212,7 @@ def _ready(connections: Sequence[socket.socket], seconds: float | None) -> list[
 
 
 class _OwnTask(Generic[Part]):
-    """A task that the process of the pool does, step by step; ``waits``: the rest of it waits for its turn."""
+    """A task that the pool's own process does, step by step; ``waits``: the rest of the task waits for its turn."""
 
     def __init__(self, steps: Iterator[Part | None]) -> None:
         self.waits = False
@@ -219,7 +220,7 @@ class _OwnTask(Generic[Part]):
         self._parts: deque[Part] = deque()
 
     def step(self) -> bool:
-        """Do a part of it; returns ``waits``."""
+        """Do a part of the task; returns ``waits``."""
         part = next(self._steps, None)
         if part is None:
             self.waits = True
@@ -233,7 +234,7 @@ class _OwnTask(Generic[Part]):
             yield self._parts.popleft()
 
     def rest(self) -> Iterator[Part]:
-        """Do what waited."""
+        """Do the rest of the task."""
         for part in self._steps:
             assert part is not None
             yield part
@@ -245,7 +246,7 @@ class _Process:
     def __init__(self, connection: socket.socket, id: int, spawned: "subprocess.Popen[bytes] | None") -> None:
         self.connection = connection
         self.id = id
-        # The numbers of the tasks that it has not answered.
+        # The numbers of the tasks that the process has not answered.
         self.tasks: deque[int] = deque()
         self.has_ended = False
         self._spawned = spawned
@@ -254,26 +255,26 @@ class _Process:
 
     @property
     def answers(self) -> bool:
-        """Whether an answer can come: it has not ended, nor has the pool been closed."""
+        """Whether an answer can come: neither has the process ended, nor has the pool been closed."""
         return not self.has_ended and self.connection.fileno() >= 0
 
     def give(self, number: int, task: object) -> None:
-        """Hand a task to it, and with it the memory of answers that are not looked at any more."""
-        # What has ended shows when its answer is due.
+        """Send a task to the process, and give back the memory of answers that are no longer used."""
+        # If the process has ended, the pool notices when its answer is due.
         with contextlib.suppress(OSError):
             released = [self._released.popleft() for _ in range(len(self._released))]
             send_task(self.connection, task, released)
         self.tasks.append(number)
 
     def end_tasks(self) -> None:
-        """No more tasks come: it ends behind those that it has, while this process does others."""
+        """Tell the process that no more tasks come: it ends after those it has, while this process goes on."""
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
 
     def lend(self, answer: Answer) -> None:
-        """Have the process use the memory of an answer again, as soon as nothing here refers to it.
+        """Let the process use the memory of an answer again, as soon as nothing here refers to the memory.
 
-        Not after a fork in between: the copy of this process may still look at it.
+        Not if this process was forked in between: its copy may still use the memory.
         """
         if answer.output and isinstance(answer.data, mmap.mmap):
             weakref.finalize(
@@ -283,13 +284,13 @@ class _Process:
             self._released.append(answer.output)
 
     def kill(self) -> None:
-        """End it, if it has not ended; nothing is left undone by that."""
+        """End the process, if it has not ended. It may be killed at any time."""
         if self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.id, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for its end; the exit status, or the negative number of the signal that ended it."""
+        """Wait for the process to end; the exit status, or the negative number of the signal that ended it."""
         if self._status is None and self._spawned is not None:
             self._status = self._spawned.wait()
         elif self._status is None:
@@ -297,7 +298,7 @@ class _Process:
         return self._status
 
     def end_text(self) -> str:
-        """How it ended."""
+        """How the process ended, as text."""
         self.kill()
         status = self.wait()
         return f"signal {-status}" if status < 0 else f"exit status {status}"
@@ -310,7 +311,7 @@ class _Forks:
 
     @classmethod
     def add(cls) -> None:
-        """Another fork."""
+        """Count a fork."""
         cls.count += 1
 
 
@@ -354,5 +355,5 @@ def _fork(ours: socket.socket, theirs: socket.socket, others: list[_Process]) ->
         serve(theirs)
         status = 0
     finally:
-        # Nothing that the caller's process would do at its end, such as writing its buffers.
+        # Exit without the caller's exit handlers, such as writing its buffers.
         os._exit(status)

@@ -1,8 +1,8 @@
 """Messages between a pool and its processes: a pickled object on a socket, and bytes in memory that both share.
 
-The memory is a file without a name: it is freed when the last process that has it mapped lets it go, however that
-process ends. A process writes its next result over one that the pool has let go: 10 MB take 0.7 ms so, and 4.3 in
-new memory.
+The memory is a file without a name: it is freed when the last process that has it mapped lets go of it, however that
+process ends. A process writes its next result over one that the pool has released: 10 MB take 0.7 ms that way, and
+4.3 in new memory.
 """
 
 import mmap
@@ -22,7 +22,7 @@ _WRITE_SIZE: Final = 1 << 18
 
 @record(frozen=True, slots=True)
 class Answer:
-    """What a task gave: ``facts``, or the ``error`` that ended it, and the bytes that it wrote until then.
+    """The result of a task: ``facts``, or the ``error`` that ended it, and the bytes that it wrote until then.
 
     ``output`` is the number of the file that has the bytes; 0 if it is not used again.
     """
@@ -34,7 +34,7 @@ class Answer:
 
 
 def send_task(connection: socket.socket, task: object, released: Sequence[int] = ()) -> None:
-    """Send a task, and the numbers of the files whose bytes nobody looks at any more."""
+    """Send a task, and the numbers of the files whose bytes are no longer used."""
     body = pickle.dumps((task, released))
     connection.sendall(_TASK_HEAD.pack(len(body)) + body)
 
@@ -49,7 +49,7 @@ def receive_task(connection: socket.socket) -> tuple[object, Sequence[int]]:
 def send_answer(
     connection: socket.socket, facts: object, error: Exception | None, output: IO[bytes], number: int
 ) -> None:
-    """Send what a task gave; ``output`` is a file that ``shared_file`` made, ``number`` its number."""
+    """Send the result of a task; ``output`` is a file that ``shared_file`` made, ``number`` its number."""
     body = pickle.dumps((facts, error))
     output.flush()
     head = _HEAD.pack(len(body), output.tell(), number)

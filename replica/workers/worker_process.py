@@ -1,4 +1,4 @@
-"""A process of a ``WorkerPool``: takes tasks from a socket until that is closed, and answers each.
+"""A process of a ``WorkerPool``: takes tasks from a socket until the socket is closed, and answers each.
 
 ``python -m replica.workers.worker_process DESCRIPTOR`` is such a process; on Linux a pool may also fork it.
 """
@@ -25,10 +25,10 @@ Work = Callable[[object, object, IO[bytes]], object]
 
 def serve(connection: socket.socket) -> None:
     """Answer tasks until the pool closes the connection. The first message has the function and its setting."""
-    # What the process has from the one that forked it: a garbage collection that looks at it copies its pages.
+    # Freeze the objects inherited by the fork: a garbage collection that visits them would copy their pages.
     gc.freeze()
-    # Otherwise each task has new memory from the system: for JSON documents as columns thousands of page faults a
-    # section of 3 MB.
+    # Otherwise each task gets new memory from the system: thousands of page faults in a section of 3 MB, for JSON
+    # documents as columns.
     keep_freed_blocks(LARGEST_KEPT_BLOCK)
     # Ctrl-C reaches all processes of a terminal; the pool ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
