@@ -252,7 +252,7 @@ class LogStatistics:
         """Add the counts of the part of the log that follows, which begins with a transaction or with a file."""
         opened = self._open
         if opened is not None:
-            # What begins cuts it off.
+            # The part that follows cuts the open transaction off.
             self.unfinished += 1
             self._cover(opened.last, opened.bytes)
         self._cover(later._first if later._last else 0, later.bytes)
@@ -324,7 +324,7 @@ class LogStatistics:
         """Count an event between transactions, or one that may cut a transaction off; return the open transaction."""
         header = event.header_fields
         if kind is TransactionRestarted:
-            # This marker is not in the log; the void changes come again.
+            # This event is not in the log. The changes so far come again.
             self._types[header[1]] -= 1
             self._open = None
             self._progress.reopen()

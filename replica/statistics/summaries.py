@@ -109,8 +109,8 @@ class LagStatistics:
     """The lag in seconds behind the commit on a transaction's first server, over ``count`` transactions.
 
     For a live stream ``count`` is the number of measurements. ``maximum`` is the largest lag, ``last`` the newest,
-    ``microseconds`` the sum of all: whole ones, so that it does not depend on their order. Times are by the servers'
-    own clocks: a difference between them is part of the lag, which may be negative.
+    ``microseconds`` the sum of all, a whole number, so that it does not depend on their order. Times are by the
+    servers' own clocks: a difference between them is part of the lag, which may be negative.
     """
 
     count: int = 0
@@ -131,7 +131,7 @@ class LagStatistics:
         self.last = seconds
 
     def include(self, later: "LagStatistics") -> None:
-        """Add what was counted later."""
+        """Add the lags of a later part of the log."""
         if later.count:
             self.maximum = max(self.maximum, later.maximum) if self.count else later.maximum
             self.last = later.last
@@ -157,7 +157,7 @@ class Largest:
             self.least = self._kept[-1][0]
 
     def include(self, later: "Largest") -> None:
-        """Add the transactions that are kept of a later part."""
+        """Add the transactions kept from a later part of the log."""
         for value, transaction in later._kept:
             self.add(value, transaction)
 
