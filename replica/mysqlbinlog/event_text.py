@@ -25,7 +25,7 @@ _WRITERS: dict[Flavor, type[TextWriter]] = {"mysql": MysqlText, "mariadb": Maria
 
 @record(frozen=True, slots=True)
 class TextState:
-    """What was said in the text before a place between two transactions: equal states go on with equal text."""
+    """The settings in the text before a place between two transactions: after equal states comes equal text."""
 
     flavor: Flavor
     settings: dict[str, object]

@@ -131,7 +131,7 @@ class MariadbText(TextWriter):
             self.write_rows(event)
 
     def _begin_file(self) -> None:
-        """The tool prints each file for itself: nothing is known of the session any more."""
+        """Forget the session's settings: the tool prints each file by itself."""
         self.output.write(_NEXT_FILE)
         self.session = Session(self.flavor)
         self._gtid_settings = {}

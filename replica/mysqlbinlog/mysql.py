@@ -140,7 +140,7 @@ class MysqlText(TextWriter):
             self._write_deferred()
         self._write(raw, position, event)
         if isinstance(event, XidEvent) and self._payload is not None and self._payload.is_over():
-            # What comes next may be damaged.
+            # The next event may be damaged.
             self._end_payload()
 
     def pause(self) -> dict[str, object] | None:
@@ -395,7 +395,7 @@ def _microseconds_text(microseconds: int) -> bytes:
     return b"%b.%06d UTC" % (_seconds_text(seconds), rest)
 
 
-# Most transactions are of the same second as the one before.
+# Most transactions have the same second as the one before.
 @lru_cache(maxsize=16)
 def _seconds_text(seconds: int) -> bytes:
     return f"{utc_time(seconds * 1_000_000):%Y-%m-%d %H:%M:%S}".encode()

@@ -22,7 +22,7 @@ DELIMITER = b"/*!*/;"
 
 Variables = Mapping[str, StatusValue]
 
-#: Equal ones come again and again, and twice for each statement: to parse them took a fifth of the time of a text.
+#: Equal status variables come again and again, twice for each statement: parsing them took a fifth of a text's time.
 status_variables: Callable[[bytes], Variables] = lru_cache(maxsize=64)(parse_status_variables)
 
 _FlagVariables = tuple[tuple[bytes, int, bool], ...]
@@ -70,7 +70,7 @@ def is_transaction_frame(sql: str) -> bool:
 class Session:
     """Keeps the settings printed last, and yields those that the next statement changes.
 
-    ``is_run``: a server of the log's version runs them; the tool prints some that older ones do not know.
+    ``is_run``: a server of the log's version runs the statements; the tool prints some that older servers refuse.
     """
 
     def __init__(self, flavor: Flavor, *, is_run: bool = False) -> None:
@@ -99,9 +99,9 @@ class Session:
             yield b"%b%b\n" % (statement, DELIMITER)
 
     def around_name(self, *, is_text: bool) -> tuple[bytes, bytes]:
-        """MySQL's statements before and behind one with a name in utf8mb3, and a value that is text or NULL or not.
+        """MySQL's statements around a statement with a name in utf8mb3; ``is_text``: its value is text or NULL.
 
-        Those behind restore what was printed last; empty if that is nothing.
+        The statements after it restore the settings printed last; both are empty if none were printed.
         """
         printed = self._printed.get("CHARSET")
         if not isinstance(printed, tuple):
@@ -114,7 +114,7 @@ class Session:
         return before, after
 
     def state(self) -> dict[str, object]:
-        """What was printed, for another session to go on with."""
+        """The settings that were printed, for another session to go on with."""
         return vars(self) | {"_last": None}
 
     def _settings(self, event: QueryEvent, variables: Variables) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """The text of events that both families print alike: variables before statements, LOAD DATA's files, incidents.
 
-Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited. No statements themselves.
+Formats: the ``print`` functions of MySQL's ``sql/log_event.cc``, which MariaDB inherited. Statements are in
+``query``.
 """
 
 from collections.abc import Callable

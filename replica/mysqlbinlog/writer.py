@@ -19,7 +19,7 @@ from .values import Flavor
 
 _SPOOL_MEMORY = 1 << 20
 _COPY_SIZE = 1 << 16
-# Not what was read makes these: the output, spools, caches.
+# Attributes that do not depend on the events read: the output, spools, caches.
 _NOT_IN_STATE = frozenset({"output", "hexdump", "session", "rows", "held_rows", "_head", "_bodies"})
 _STATEMENT_END = int(RowsFlag.STATEMENT_END)
 
@@ -73,7 +73,7 @@ class TextWriter:
         self.session = Session(self.flavor)
         self.rows = RowsText(self.flavor)
         self.held_rows = Spool()
-        # ``_body`` for each type of events; to find it anew for each event took a tenth of the time of a text.
+        # ``_body`` for each type of events; finding it anew for each event took a tenth of a text's time.
         self._bodies: dict[type[Event], Callable[[Event], Iterator[bytes]]] = {}
 
     def body(self, event: Event) -> Iterator[bytes]:
