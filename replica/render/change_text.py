@@ -26,7 +26,7 @@ NOTHING: Final = "(none)"
 ARROW: Final = " -> "
 
 _MISSING: Final = object()
-# No more characters of a value are made than this, which is more than a screen shows.
+# The most characters made of a value, which is more than a screen shows.
 _LONGEST: Final = 4096
 
 

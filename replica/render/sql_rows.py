@@ -112,7 +112,7 @@ class RowStatements:
         generated = self.generated.get(name, ())
         period = None
         if self.is_mariadb:
-            # Events are decoded ahead: what is known by name may be of a later definition of the table.
+            # Events are decoded ahead: facts known by the table's name may come from a later definition of the table.
             known = self.periods.get(name)
             fits = known is not None and set(known) <= set(table.column_names)
             period = period_of(event, generated) or (known if fits else None)

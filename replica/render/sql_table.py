@@ -152,7 +152,7 @@ def _hidden_columns(table: Table) -> set[str]:
 
 
 def unsupported(event: Event, reason: str) -> UnsupportedEventError:
-    """What is raised for an event that cannot be written as SQL."""
+    """The error for an event that cannot be written as SQL."""
     return UnsupportedEventError(reason, event.file, event.position, event.header.type)
 
 

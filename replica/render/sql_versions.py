@@ -26,7 +26,7 @@ from protocol.rows.table import Table
 from .sql_session import SqlSession
 from .sql_table import HASH, TableSql, unsupported
 
-# The columns of a table that names none: the log has them behind all others but hashes.
+# The period columns of a table that does not name them: the log has them after all other columns except hashes.
 _HIDDEN_PERIOD: Final = ("row_start", "row_end")
 _MICROSECONDS: Final = 6
 # The end of a current row: the last TIMESTAMP, a later one since MariaDB 11.5.
@@ -84,7 +84,7 @@ class PendingHistory:
         self._rows.append({index: value for index, value in row.items() if value is not ABSENT})
 
     def take(self, row: Row) -> bool:
-        """Whether the row is one of those; it is so once."""
+        """Whether the row is one of the expected rows, which is then forgotten."""
         for number, expected in enumerate(self._rows):
             if all(row[index] in (value, ABSENT) for index, value in expected.items()):
                 del self._rows[number]
@@ -188,7 +188,7 @@ class VersionedSql(TableSql):
         return self._session.moment(moment) if isinstance(moment, datetime) else ""
 
     def _order(self, row: Row) -> str:
-        """Of rows that are equal but for their start, the one with this start, if the target has it."""
+        """ORDER BY that puts the row with this start first, among rows that are equal except for their start."""
         start = row[self._start]
         if self.has_key(row) or not isinstance(start, datetime):
             return ""
@@ -196,7 +196,7 @@ class VersionedSql(TableSql):
         return f" ORDER BY {column.name} = {column.value(start)} DESC"
 
     def _expect_history(self, before: Row, moment: object) -> None:
-        """No history is made of a row that begins later, as it does where the clock was set back."""
+        """Expect the history of a row. Of a row that begins later, as after a clock was set back, none is made."""
         start = before[self._start]
         if not isinstance(moment, datetime) or (isinstance(start, datetime) and start >= moment):
             return
