@@ -22,7 +22,7 @@ from .zstd import load_zstd
 ZSTD = 0
 NONE = 255
 
-# These stand between transactions, or begin one: inside of a compressed transaction they would be followed by nobody.
+# Events between transactions, or at the begin of one: inside of a compressed transaction they would not be followed.
 _OUTSIDE = ALONE | {
     EventType.GTID,
     EventType.ANONYMOUS_GTID,

@@ -23,7 +23,7 @@ DAMAGE: Final = (
 def damaged(error: Exception) -> DecodeError:
     """The error of the tree for an error of ``DAMAGE``."""
     if isinstance(error, MemoryError):
-        # Frees what was read of the event, which the frames of the traceback hold.
+        # Frees the part of the event that was read, which the frames of the traceback hold.
         _clear_frames(error.__traceback__)
         return DecodeError(
             "to decode the event takes more memory than the process can have -- set a lower max_event_bytes"

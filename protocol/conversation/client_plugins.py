@@ -63,7 +63,7 @@ class AuthPlugin(ABC):
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
-        #: The password itself was sent: whoever is at the other end of the transport knows it.
+        #: The password itself was sent, so the other end of the transport knows it.
         self.has_sent_password = False
 
     @abstractmethod

@@ -52,7 +52,7 @@ def _decode_name(data: bytes) -> str:
 
 
 def command_reader(payload: bytes, command: int) -> Reader:
-    """A cursor over a command's payload, behind its command byte; ``ProtocolError`` if that is another."""
+    """A cursor over a command's payload, after its command byte; ``ProtocolError`` for another command byte."""
     reader = message_reader(payload)
     received = reader.u8()
     if received != command:

@@ -205,7 +205,7 @@ class FrameStream:
         return size
 
     def _read_without(self, prefix: bytes) -> bytes | None:
-        """The next payload without its prefix; None if more data is needed, or it has another one: then it waits."""
+        """The next payload without its prefix; None if more data is needed, or if it has another prefix."""
         payload = self._take(prefix)
         if payload is None or self._removed == prefix:
             return payload

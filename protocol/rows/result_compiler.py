@@ -97,7 +97,7 @@ def _rank(column: ResultColumn) -> int:
 
 
 def long_length(data: bytes, position: int) -> tuple[int, int]:
-    """The end of a length of several bytes at ``position``, and the end of the value behind it."""
+    """The end of a length of several bytes at ``position``, and the end of the value after it."""
     start = position + 1 + _LENGTH_SIZES[data[position]]
     return start, start + int.from_bytes(data[position + 1 : start], "little")
 

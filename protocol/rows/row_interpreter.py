@@ -46,7 +46,7 @@ _place_of, _code_of = itemgetter(0), itemgetter(3)
 
 
 def number_code(cell: Cell) -> str:
-    """The ``struct`` code of values that are what is unpacked; for others a code that makes a format useless."""
+    """The ``struct`` code of values that need only be unpacked; for others a code that makes a format useless."""
     return cell.code if len(cell.code) == 1 and cell.expression == "{v}" else _NO_NUMBER
 
 

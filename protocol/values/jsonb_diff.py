@@ -143,7 +143,7 @@ def _bad_path(path: str) -> DecodeError:
 
 
 class _Blocks:
-    """The elements of a large array in blocks: inserting and removing move those of one block, not all behind it."""
+    """The elements of a large array in blocks: inserting and removing move the elements of one block only."""
 
     def __init__(self, elements: list[JsonValue]) -> None:
         self.blocks = [elements[at : at + BLOCK] for at in range(0, len(elements), BLOCK)]

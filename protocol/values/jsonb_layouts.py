@@ -173,7 +173,7 @@ class Layouts:
             self._sights_bytes -= sum(map(len, account.sights.pop(size)))
 
     def _judge(self, account: _Account, shape: Shape) -> None:
-        """Begin a new account if layouts fit most documents, else give them up: a document costs what it did then."""
+        """Count anew if layouts fit most documents, else give layouts up: then documents cost as much as without."""
         if account.hits < _HITS_PER_MISS * account.misses:
             self.refused.add(shape)
             self._drop(self._accounts.pop(shape))
