@@ -101,7 +101,7 @@ def _followed(
         for table, state in states.items():
             if table in wrong:
                 history.set_at(table, logged.end, _unlogged(table))
-            elif _is_doubtful(history.catalog.get(table)):
+            elif is_doubtful(history.catalog.get(table)):
                 history.set_at(table, logged.end, state)
     return history
 
@@ -110,7 +110,7 @@ def _unlogged(table: TableName) -> Unknown:
     return Unknown(f"the statements of the log do not lead to the columns that {table} has")
 
 
-def _is_doubtful(state: State) -> bool:
+def is_doubtful(state: State) -> bool:
     """Whether a state is neither a whole shape nor that there is no table."""
     return state is not None and not (isinstance(state, Shape) and state.is_whole)
 

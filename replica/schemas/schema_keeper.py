@@ -50,7 +50,7 @@ from ..transactions.boundary import Progress
 from .catalog import Catalog
 from .logged_statements import LogTraits
 from .lost_names import NamelessTables, mismatch
-from .past_history import LoggedStatement, history_before
+from .past_history import LoggedStatement, history_before, is_doubtful
 from .reading import TableReader, traits_of
 from .reconciliation import Reconciliation, only_tables
 from .scanned_log import ScannedLog
@@ -322,6 +322,8 @@ class SchemaKeeper:
             named = self.tracker.named(event)
             if named is not None:
                 return named, place
+            if begin < known.begin <= place and not is_doubtful(history.shape_before(name, known.begin)):
+                break
             if not any(place < changed for changed in history.places_of(name)):
                 break
         before = history.shape_at(name, place)
@@ -388,12 +390,14 @@ class SchemaKeeper:
             # What statements make of it behind the place, the history learns from them.
             return False, until
         if place < reading.place:
-            found, names = await self._log.about(reader, name, place, reading.place)
-            if found:
-                until = found[0].end
-                now = history.catalog.only(names)
-                now.set(name, shape)
-                shape = (await _before(history.source, place, now, found)).shape_at(name, place)
+            # Names that a statement behind the place has taken away come from one before it.
+            for begin in (place, min(place, history.begin)):
+                found, names = await self._log.about(reader, name, begin, reading.place)
+                if found and (begin == place or is_doubtful(shape)):
+                    until = next(logged.end for logged in found if place < logged.end)
+                    now = history.catalog.only(names)
+                    now.set(name, reading.catalog.get(name))
+                    shape = (await _before(history.source, begin, now, found)).shape_at(name, place)
         history.set_at(name, place, shape)
         history.advance(place)
         return True, until

@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, is_older
+from protocol.records import replace
 
 from ..sql.token_reader import TableName
 from .catalog import Catalog, Listed, Statement, TableChange, Unknown, other_tables
@@ -186,6 +187,10 @@ class SchemaHistory:
             return Unknown(f"the schema history begins at {self.begin}, behind {position}")
         timeline = self._timelines.get(table) or self._timelines.get(other_tables(table.schema))
         return None if timeline is None else timeline.at(place)
+
+    def shape_before(self, table: TableName, position: BinlogPosition) -> State:
+        """A table right before a place, behind all statements that end before it."""
+        return self.shape_at(table, replace(position, position=position.position - 1))
 
     def apply(self, statement: Statement, position: BinlogPosition) -> list[TableChange]:
         """Do what a statement does; ``position`` is the end of its event. The tables that it changed.

@@ -155,6 +155,32 @@ async def test_names_that_an_older_file_gives(
     assert changes[-1] == {"id": 2, "b": "x"}
 
 
+@pytest.mark.parametrize("added", [False, True], ids=["dropped", "added and dropped"])
+async def test_names_that_an_older_part_of_the_log_gives_behind_rows_of_another_table(
+    server: Server, schema: str, added: bool
+) -> None:
+    """Rows of the other table have begun the schema history at the start, where the column is not known."""
+    begin_log(server)
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v INT)")
+    server.query(f"CREATE TABLE {schema}.o (id INT PRIMARY KEY)")
+    file, position, *_ = server.query(server.log_status)[0]
+    server.query(f"INSERT INTO {schema}.o VALUES (1)")
+    if added:
+        server.query(f"ALTER TABLE {schema}.t ADD COLUMN w INT DEFAULT 5")
+    server.query(f"INSERT INTO {schema}.t (id, v) VALUES (1, 2)")
+    server.query(f"ALTER TABLE {schema}.t DROP COLUMN v")
+    server.query(f"INSERT INTO {schema}.t (id) VALUES (2)")
+    start = replica.BinlogPosition(file, int(position))
+    async with replica.connect(server.dsn(), start=start, stop="now", tables=f"{schema}.*") as stream:
+        events = [event async for event in stream if isinstance(event, replica.RowsEvent)]
+    more = {"w": 5} if added else {}
+    assert [change.after for event in events for change in event.changes()] == [
+        {"id": 1},
+        {"id": 1, "v": 2, **more},
+        {"id": 2, **more},
+    ]
+
+
 async def test_a_copy_beside_names_that_are_lost_is_told_how_to_begin(server: Server, schema: str) -> None:
     """A copy may begin with the current log file. If that has a DROP of a table that older files made, it cannot."""
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, a INT)")
