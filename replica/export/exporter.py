@@ -109,7 +109,7 @@ class Exporter:
         shown_at = 0.0
         async for tx in self.stream.transactions():
             await self._take(tx)
-            if self._folder.is_complete:
+            if self._folder.is_complete and (tx.outcome == "snapshot" or self._status().complete):
                 # The tables' copies are done with: a stream that goes on from here only follows.
                 self._folder.commit(replace(tx.checkpoint, snapshot=None), is_copied=True)
                 return
