@@ -81,7 +81,7 @@ def test_json_of_a_command_gets_no_control_characters_either(log: Path) -> None:
 def test_a_copys_report_has_a_line_for_each_table() -> None:
     """Names came to the terminal as they are, and with a surrogate of a damaged name the command failed."""
     output, errors = FakeTerminal(), io.StringIO()
-    exporter = SimpleNamespace(dropped=[EVIL], finish=lambda: [(f"s.{EVIL}\n\udcff", 2)])
+    exporter = SimpleNamespace(dropped=[EVIL], left_out=[EVIL], finish=lambda: [(f"s.{EVIL}\n\udcff", 2)])
     copy_tables._finish(cast("Any", exporter), Namespace(to="folder"), Console(output, errors))
     assert output.getvalue() == rb"             2  s.\x1b]0;owned\x07\x9b31m\u202e\n\udcff" + b"\n"
     assert not set(errors.getvalue()) & set("\x1b\x07\x9b\u202e")

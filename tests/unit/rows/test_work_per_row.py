@@ -223,7 +223,7 @@ def test_a_filtered_rows_event_with_its_table_map() -> None:
         raw = [table_map(), write_rows([FULL_ROW])] * count
         return lambda: [decoder.decode(event) for event in raw]
 
-    check(work_per_unit(run), 250, 4)
+    check(work_per_unit(run), 255, 4)
 
 
 def test_rows_of_a_filtered_event_cost_nothing() -> None:
@@ -251,7 +251,7 @@ def test_a_small_transaction_in_the_decoder() -> None:
         ]
         return lambda: [decoder.decode(event) for event in raw]
 
-    check(work_per_unit(run), 920, 20)
+    check(work_per_unit(run), 925, 20)
 
 
 def test_a_small_transaction_from_a_file() -> None:

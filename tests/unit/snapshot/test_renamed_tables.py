@@ -124,7 +124,7 @@ def test_the_consumer_hears_of_void_rows_before_another_table_is_complete() -> N
     while (event := copy.deliver(PLACE)) is not None:
         copy.settle([event])
         heard.append((type(event), event.table.name))
-    assert heard[:2] == [(SnapshotRestartedEvent, "a"), (SnapshotRestartedEvent, "new")]
+    assert set(heard[:2]) == {(SnapshotRestartedEvent, "a"), (SnapshotRestartedEvent, "new")}
     assert heard[2:] == [(SnapshotCompleteEvent, "b")]
 
 
