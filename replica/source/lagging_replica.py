@@ -39,27 +39,26 @@ async def check_lag(
 async def check_logs_replicated(session: Session, source: Source) -> None:
     """Raise ``ConnectionLostError``, which is tried again, for a replica that does not log what it replicates.
 
-    It can be used once it is promoted. A user who may not ask whether it is a replica gets the error, too.
+    It can be used once it is promoted. A user without the privilege is told by MariaDB whether replication runs, and
+    by MySQL nothing.
     """
     if source.logs_replicated:
         return
-    sql = "SHOW ALL SLAVES STATUS" if source.is_mariadb else _status_statement(source)
     try:
-        reason = "is a replica" if await session.query(sql) else ""
+        is_replica = bool(await session.query(_status_statement(source)))
     except ServerError:
-        privilege = (
-            "SLAVE MONITOR" if source.is_mariadb and source.version >= (10, 5) else "REPLICATION CLIENT"
-        )
-        reason = f"may be a replica (to let this user ask: GRANT {privilege} ON *.*)"
-    if reason:
+        is_replica = source.is_mariadb and await _replicates(session)
+    if is_replica:
         name = "log_slave_updates" if source.is_mariadb else "log_replica_updates"
         raise ConnectionLostError(
-            f"{session.options.address} {reason}, and has {name}=OFF: its log lacks what it replicates -- set {name} "
-            "to ON, or wait until it is promoted (RESET REPLICA ALL)"
+            f"{session.options.address} is a replica, and has {name}=OFF: its log lacks what it replicates -- set "
+            f"{name} to ON, or wait until it is promoted (RESET REPLICA ALL)"
         )
 
 
 def _status_statement(source: Source) -> str:
+    if source.is_mariadb:
+        return "SHOW ALL SLAVES STATUS"
     return "SHOW REPLICA STATUS" if source.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
 
 

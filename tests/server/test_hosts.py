@@ -273,9 +273,6 @@ async def test_a_replica_that_does_not_log_what_it_replicates(
     """A stream waited there without an error while rows came by replication, and then gave those behind them."""
     source = supervised_server(name, *ARGUMENTS[name.split(":")[0]])
     other = supervised_server(name, argument)
-    if source.family == "mariadb":
-        for server in (source, other):
-            server.query(f"GRANT SLAVE MONITOR ON *.* TO {server.replica_user}")
     await asyncio.to_thread(topology.follow, other, source)
     source.query("CREATE DATABASE moved")
     source.query("CREATE TABLE moved.t (a INT PRIMARY KEY)")
