@@ -306,25 +306,23 @@ class SchemaKeeper:
         if history is None:
             history = await self._read_tables(reader)
             self.tracker.use(self._traits, history)
-        known, read_from, found = history, history.begin, list[LoggedStatement]()
+        known, end, found = history, history.begin, list[LoggedStatement]()
         for begin in self._begins(place):
-            if begin < read_from:
+            if begin < history.begin:
                 try:
-                    found = await self._log.between(reader, begin, read_from) + found
+                    found = await self._log.between(reader, begin, history.begin) + found
                 except BinlogNotFoundError:
                     if begin.file == place.file:
                         raise
-                    self._log.first_file = read_from.file
+                    self._log.first_file = history.begin.file
                     break
-                read_from = begin
                 history = await self._with_older(found, known, begin)
                 self.tracker.use(self._traits, history)
             named = self.tracker.named(event)
             if named is not None:
                 return named, place
-            if begin < known.begin <= place and not is_doubtful(history.shape_before(name, known.begin)):
-                break
-            if not any(place < changed for changed in history.places_of(name)):
+            is_known = begin < end <= place and not is_doubtful(history.shape_before(name, end))
+            if is_known or not any(place < changed for changed in history.places_of(name)):
                 break
         before = history.shape_at(name, place)
         is_shown, until = await self._read_again(reader, history, name, place)
@@ -391,13 +389,14 @@ class SchemaKeeper:
             return False, until
         if place < reading.place:
             # Names that a statement behind the place has taken away come from one before it.
-            for begin in (place, min(place, history.begin)):
+            for begin in dict.fromkeys((place, min(place, history.begin))):
+                if begin < place and not is_doubtful(shape):
+                    break
                 found, names = await self._log.about(reader, name, begin, reading.place)
-                if found and (begin == place or is_doubtful(shape)):
-                    until = next(logged.end for logged in found if place < logged.end)
-                    now = history.catalog.only(names)
-                    now.set(name, reading.catalog.get(name))
-                    shape = (await _before(history.source, begin, now, found)).shape_at(name, place)
+                until = next((logged.end for logged in found if place < logged.end), until)
+                now = history.catalog.only(names)
+                now.set(name, reading.catalog.get(name))
+                shape = (await _before(history.source, begin, now, found)).shape_at(name, place)
         history.set_at(name, place, shape)
         history.advance(place)
         return True, until
