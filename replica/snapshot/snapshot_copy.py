@@ -33,7 +33,7 @@ from .statement_effects import Coverage, changed_tables, moved_tables, takes_row
 from .table_copy import TableCopy, TableProgress
 from .tables_ahead import ShownTables, TablesAhead
 from .tables_at_work import CopyTotals, TablesAtWork
-from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches, xid_of
+from .transaction_touches import KeyColumns, TableId, Touching, TransactionTouches
 from .window import Window
 
 
@@ -174,7 +174,7 @@ class SnapshotCopy:
                 ):
                     return number
             elif type(event) is XaPrepareEvent:
-                prepared.append(xid_of(event))
+                prepared.append(Xid.of(event))
         return -1
 
     def follows(self, table: TableId) -> bool:

@@ -252,7 +252,7 @@ class TransactionTouches:
             return
         self._open.is_prepared = True
         # Without rows too: its XA COMMIT is then known to bring nothing.
-        self.prepared[xid_of(event)] = self._open
+        self.prepared[Xid.of(event)] = self._open
         self._open = Touching()
 
     def _query(self, event: QueryEvent) -> None:
@@ -346,11 +346,6 @@ def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
             notes.add_moved(old, old)
         else:
             notes.add(old, changed(after))
-
-
-def xid_of(event: XaPrepareEvent) -> Xid:
-    """The id of the transaction that an event prepares."""
-    return Xid(event.format_id, event.gtrid, event.bqual)
 
 
 def _has_diffs(row: Row) -> bool:

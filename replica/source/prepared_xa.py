@@ -56,7 +56,7 @@ async def undecided_xa(session: Session, scan: LogScan, file: str, executed: Gti
         elif current is None or current not in executed:
             return False
         elif isinstance(event, XaPrepareEvent) and not event.one_phase:
-            prepared[Xid(event.format_id, event.gtrid, event.bqual)] = current
+            prepared[Xid.of(event)] = current
         elif isinstance(event, QueryEvent) and ends_prepared(event.sql):
             xid = statement_xid(event.sql)
             if xid is not None:

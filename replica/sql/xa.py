@@ -3,6 +3,8 @@
 import re
 from typing import Final, NamedTuple
 
+from protocol.binlog.events import XaPrepareEvent
+
 #: The statements that end a prepared XA transaction begin with these.
 XA_COMMIT: Final = "XA COMMIT"
 XA_ROLLBACK: Final = "XA ROLLBACK"
@@ -21,6 +23,11 @@ class Xid(NamedTuple):
     format_id: int
     gtrid: bytes
     bqual: bytes
+
+    @classmethod
+    def of(cls, event: XaPrepareEvent) -> "Xid":
+        """The id of the transaction that an event prepares."""
+        return cls(event.format_id, event.gtrid, event.bqual)
 
     def __str__(self) -> str:
         return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"

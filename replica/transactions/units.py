@@ -147,7 +147,7 @@ class Unit:
             self.ddl.append(event)
 
     def _note_xa_prepare(self, event: XaPrepareEvent) -> None:
-        self.xid = Xid(event.format_id, event.gtrid, event.bqual)
+        self.xid = Xid.of(event)
 
     def _note_mariadb_gtid(self, event: MariadbGtidEvent) -> None:
         if event.xid is not None:

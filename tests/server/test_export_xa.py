@@ -11,6 +11,7 @@ import pytest
 from replica.config.options import Options
 from replica.export.exporter import Exporter
 from tests.server.support.streams import SECONDS
+from tests.server.support.xa_sessions import two_xa
 from tests.support.exported_files import exported_rows
 from tests.support.servers import Server
 
@@ -22,15 +23,9 @@ async def test_an_export_does_not_end_before_its_table_is_read_anew(
     server.query(f"CREATE TABLE {schema}.nokey (a INT, KEY (a)) ENGINE=InnoDB")
     server.query(f"CREATE TABLE {schema}.t (id INT)")
     server.query(f"INSERT INTO {schema}.nokey VALUES (1), (2)")
-    with server.connect() as first, server.connect() as second:
-
-        def do(session: Any, name: str, *steps: str) -> None:
-            with session.cursor() as cursor:
-                for step in steps:
-                    cursor.execute(step if " " in step else f"XA {step} '{schema}{name}'")
-
+    with two_xa(server, schema) as (first, second):
         # The export has not seen its rows: at its commit all is read again.
-        do(first, "first", "START", f"INSERT INTO {schema}.nokey VALUES (7)", "END", "PREPARE")
+        first("START", f"INSERT INTO {schema}.nokey VALUES (7)", "END", "PREPARE")
         # The search for prepared transactions reads the current file only.
         server.query("FLUSH BINARY LOGS")
         options = Options.build(server.dsn(), {"tables": f"{schema}.*"})
@@ -42,15 +37,15 @@ async def test_an_export_does_not_end_before_its_table_is_read_anew(
             folder = exporter._folder
             tables = {name: table.is_whole for (_, name), table in folder.tables.items()}
             if tables.get("nokey") and not steps:
-                do(second, "second", "START", f"INSERT INTO {schema}.nokey VALUES (9)", "END", "PREPARE")
+                second("START", f"INSERT INTO {schema}.nokey VALUES (9)", "END", "PREPARE")
                 steps.append("second is prepared")
             elif tx.outcome == "prepared" and steps == ["second is prepared"]:
-                do(first, "first", "COMMIT")
+                first("COMMIT")
             elif tx.outcome == "commit" and steps == ["second is prepared"]:
                 steps.append("first")
             elif tx.outcome == "snapshot" and steps[-1:] == ["first"] and not folder.unfinished:
                 steps.append("committed")
-                do(second, "second", "COMMIT")
+                second("COMMIT")
 
         exporter._take = taking  # type: ignore[method-assign]
         try:

@@ -21,6 +21,7 @@ from tests.server.support.streams import (
     executed,
     stream_of,
 )
+from tests.server.support.xa_sessions import two_xa
 from tests.support.servers import Server
 
 ROWS = 6000
@@ -387,14 +388,8 @@ async def test_xa_without_a_key_that_came_before_its_copy_begins_anew(server: Se
     server.query(f"CREATE TABLE {schema}.nokey (a INT, KEY (a)) ENGINE=InnoDB")
     server.query(f"INSERT INTO {schema}.nokey VALUES (1), (1), (2)")
     kept, start, names = Kept({"nokey": ()}), executed(server), list[str]()
-    with server.connect() as first, server.connect() as second:
-
-        def do(session: Any, name: str, *steps: str) -> None:
-            with session.cursor() as cursor:
-                for step in steps:
-                    cursor.execute(step if " " in step else f"XA {step} '{schema}{name}'")
-
-        do(first, "first", "START", f"INSERT INTO {schema}.nokey VALUES (7)", "END", "PREPARE")
+    with two_xa(server, schema) as (first, second):
+        first("START", f"INSERT INTO {schema}.nokey VALUES (7)", "END", "PREPARE")
         async with (
             asyncio.timeout(SECONDS),
             stream_of(server, start=start, stop="now", tables=f"{schema}.*") as stream,
@@ -404,11 +399,11 @@ async def test_xa_without_a_key_that_came_before_its_copy_begins_anew(server: Se
                 await kept.take(tx)
                 if kept.reads and not names:
                     change = f"UPDATE {schema}.nokey SET a = 3 WHERE a = 2"
-                    do(second, "second", "START", change, "END", "PREPARE")
-                    do(first, "first", "COMMIT")
+                    second("START", change, "END", "PREPARE")
+                    first("COMMIT")
                     names.append("first")
                 elif names == ["first"] and tx.xid is not None and tx.outcome == "commit":
-                    do(second, "second", "COMMIT")
+                    second("COMMIT")
                     names.append("second")
     assert names == ["first", "second"]
     assert kept.violations == []
