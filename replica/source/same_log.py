@@ -52,18 +52,17 @@ async def check_same_log(
         files = {str(row[0]): str(row[1]) for row in await session.query("SHOW BINARY LOGS", 2)}
     except ServerError:
         return
-    size = files.get(place.file)
-    for newest in list(files)[-1:]:
-        _check_base(place.file, newest, source)
+    size, newest = files.get(place.file), next(reversed(files), place.file)
+    _check_base(place.file, newest, source)
     if size is None:
-        is_there = not any(is_older(name, place.file) for name in list(files)[-1:])
+        is_there = not is_older(newest, place.file)
     elif place.position > read_value(int, size, "SHOW BINARY LOGS"):
         is_there = False
     else:
         is_there = await _is_right(place, session, source) and (
             not source.is_mariadb or await _is_behind_known(place, gtid_set, session)
         )
-        if is_there and begun and place.file != list(files)[-1]:
+        if is_there and begun and place.file != newest:
             is_there = await _begun(place.file, session, source) in (None, begun)
     if not is_there:
         raise _was_reset(place, source)
