@@ -85,9 +85,9 @@ class Dump:
     """The raw log of one source from one place on. ``start`` asks for the log; ``take`` returns the events that have
     arrived, ``wait`` waits for more, ``read`` does both.
 
-    The dump begins at ``start_point``; ``is_by_gtid`` says whether by GTID set. ``has_checksums`` holds until the
-    first format description. ``is_known``: an event is known to begin at the start point. ``has_begun``: events have
-    come.
+    The dump begins at ``start_point``; ``is_by_gtid`` says whether by GTID set, ``goes_on_by_gtid`` whether the next
+    one begins so on another server. ``has_checksums`` holds until the first format description. ``is_known``: an
+    event is known to begin at the start point. ``has_begun``: events have come.
     """
 
     def __init__(self, greeted: Greeted, start: StartPoint, *, is_known: bool) -> None:
@@ -97,6 +97,7 @@ class Dump:
         self.has_checksums = greeted.has_checksums
         self.start_point = start
         self.is_by_gtid = start.by_gtid
+        self.goes_on_by_gtid = start.by_gtid or start.stands_for_gtids
         self.is_known = is_known or start.by_gtid or start.position <= FIRST_POSITION
         self._options = options = greeted.session.options
         self.has_begun = False

@@ -28,10 +28,11 @@ from .resolve_start import (
     from_gtids,
     is_same_server,
     resolve_start,
+    standing_for,
     with_gtids,
 )
 from .resolve_stop import resolve_stop
-from .same_log import check_same_log
+from .same_log import check_same_log, ends_at
 from .semi_sync import offer, overdue_place
 from .server_facts import Source
 from .session import TRIES
@@ -55,7 +56,7 @@ class Broken:
     """How far a stream had come when its connection was lost.
 
     ``end`` is the last event that is done; None without one. ``delivered`` has notes on the open transaction's rows,
-    which ``decoder`` has read.
+    which ``decoder`` has read. ``is_torn``: see ``behind_torn_event``.
     """
 
     progress: Progress
@@ -64,6 +65,7 @@ class Broken:
     end: ReplayEnd | None
     delivered: Delivered
     decoder: EventDecoder
+    is_torn: bool = False
 
     def behind_torn_event(self) -> "Broken":
         """Where the log goes on if an event at its end was torn by a crash: by GTIDs, if MariaDB's are known.
@@ -73,7 +75,7 @@ class Broken:
         again. MySQL cuts the event off when it starts again (``MYSQL_BIN_LOG::open_binlog`` in sql/binlog.cc).
         """
         is_known = isinstance(self.progress.gtid_set, MariadbGtidSet)
-        return replace(self, by_gtid=True) if is_known else self
+        return replace(self, by_gtid=True, is_torn=True) if is_known else self
 
 
 async def open_first(options: Options, start: Start) -> FirstOpening:
@@ -158,7 +160,7 @@ async def _open_again(options: Options, broken: Broken) -> tuple[Dump, Replay | 
     try:
         start = await _resume_point(greeted, broken)
         await check_held(start, greeted.session, greeted.source)
-        replay = _replay(greeted, broken)
+        replay = _replay(greeted, broken, by_gtid=start.by_gtid)
         dump = Dump(greeted, start, is_known=broken.end is not None)
         if options.semi_sync:
             await offer(greeted.session, greeted.source, is_first=False)
@@ -190,15 +192,18 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
                 ) from error
             # It is this host that cannot serve the stream, and no option of the user: another host may.
             raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
+        place, is_end = BinlogPosition(progress.file, progress.position), False
         if end is not None and not end.is_open and is_same_server(broken.identity, greeted.source):
             # A source that lost the end of its log in a crash may have given its GTIDs anew meanwhile.
-            place = BinlogPosition(progress.file, progress.position)
             begun = progress.file_begun
-            await check_same_log(place, begun, gtid_set, greeted.session, greeted.source)
+            is_end = await check_same_log(place, begun, gtid_set, greeted.session, greeted.source)
+        elif not is_elsewhere:
+            is_end = await ends_at(place, gtid_set, greeted.session, greeted.source)
         # Until the first file of a new server has come, the place is that of the server before.
         if not is_elsewhere and progress.file_begun is not None:
-            place = BinlogPosition(progress.file, progress.position)
             await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
+        if is_end and not broken.is_torn:
+            point = standing_for(place, gtid_set) or point
         return point
     if progress.file or progress.position > FIRST_POSITION:
         check_same_server(broken.identity, greeted.source)
@@ -208,12 +213,12 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
     return StartPoint(progress.file, progress.position)
 
 
-def _replay(greeted: Greeted, broken: Broken) -> Replay | None:
+def _replay(greeted: Greeted, broken: Broken, *, by_gtid: bool) -> Replay | None:
     end = broken.end
     if end is None:
         return None
     if is_same_server(broken.identity, greeted.source):
-        return PositionReplay(end, broken.by_gtid)
+        return PositionReplay(end, by_gtid)
     if not end.is_open:
         return None
     if not broken.by_gtid:

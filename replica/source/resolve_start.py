@@ -9,6 +9,7 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
+from protocol.constants import POSITION_MASK
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import (
     BinlogNotFoundError,
@@ -54,7 +55,8 @@ class StartPoint:
     for all transactions outside ``gtid_set``, otherwise for ``file`` from ``position`` on (an empty name: the oldest
     file). With ``not_before`` (seconds since 1970) the stream begins with the first transaction that began at that
     time or later. ``is_visible``: everything before this point is known to be visible in the tables. ``begun``: see
-    ``Progress``.
+    ``Progress``. ``stands_for_gtids``: the place is where ``gtid_set`` ends in the log of this server, and the stream
+    goes on by the set at others.
     """
 
     file: str = ""
@@ -64,6 +66,7 @@ class StartPoint:
     not_before: int | None = None
     is_visible: bool = False
     begun: tuple[str, int] | None = None
+    stands_for_gtids: bool = False
 
 
 async def resolve_start(start: Start, session: Session, source: Source, scan: LogScan) -> StartPoint:
@@ -224,7 +227,7 @@ def check_position(point: StartPoint, end: BinlogPosition) -> None:
 
     The source would say so, but is not asked for a dump if the stop has been reached at the start.
     """
-    if point.by_gtid or not point.file:
+    if point.by_gtid or point.stands_for_gtids or not point.file:
         return
     start = BinlogPosition(point.file, point.position)
     if split_file_name(start.file)[0] != split_file_name(end.file)[0] or start > end:
@@ -247,16 +250,26 @@ async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Sou
     known = (checkpoint.file, begun) if begun and not source.is_galera else None
     await check_move(identity, source, session)
     if checkpoint.gtid_set is not None and source.has_gtids:
-        gtid_set = parse_gtid_set(checkpoint.gtid_set)
-        point = await from_gtids(gtid_set, session, source)
-        if checkpoint.file and is_same_server(identity, source):
+        point = await from_gtids(parse_gtid_set(checkpoint.gtid_set), session, source)
+        # The text of an empty set does not tell whose it is.
+        gtid_set = point.gtid_set
+        if gtid_set is not None and checkpoint.file and is_same_server(identity, source):
             place = BinlogPosition(checkpoint.file, checkpoint.position)
-            await check_same_log(place, begun, gtid_set, session, source)
+            is_end = await check_same_log(place, begun, gtid_set, session, source)
             await check_all_have_gtids(place, gtid_set, session, source)
+            if is_end:
+                point = standing_for(place, gtid_set) or point
             point = replace(point, begun=known)
         return point
     check_same_server(identity, source)
     return StartPoint(checkpoint.file, checkpoint.position, begun=known)
+
+
+def standing_for(place: BinlogPosition, gtid_set: AnyGtidSet) -> StartPoint | None:
+    """The point at a place where the set ends, see ``ends_at``; None beyond the 32 bits that a dump has for it."""
+    if place.position > POSITION_MASK:
+        return None
+    return StartPoint(place.file, place.position, gtid_set, stands_for_gtids=True)
 
 
 def is_same_server(identity: tuple[str | None, int | None], source: Source) -> bool:

@@ -38,20 +38,24 @@ async def check_same_log(
     gtid_set: AnyGtidSet,
     session: Session,
     source: Source,
-) -> None:
+) -> bool:
     """Raise ``SourceChangedError`` if the log of this server is not the one that ``place`` and the set are of.
 
     ``begun``: when the place's file was begun. A dump that begins with the newest file tells that, see ``take_file``.
     Nothing is checked if the user may not ask, or the file was purged. A semi-synchronous source of MariaDB is not
     asked: while commits wait for a replica (AFTER_SYNC), the next one has LOCK_log, which SHOW BINARY LOGS wants
     (trx_group_commit_leader in sql/log.cc), and the replica that they wait for could not connect.
+
+    Returns what ``ends_at`` returns.
     """
+    before = await _gtids_before(place, session, source)
+    is_end = _is_end(before, gtid_set, source)
     if source.is_relay or source.is_galera or source.is_semi_sync:
-        return
+        return is_end
     try:
         files = {str(row[0]): str(row[1]) for row in await session.query("SHOW BINARY LOGS", 2)}
     except ServerError:
-        return
+        return is_end
     size, newest = files.get(place.file), next(reversed(files), place.file)
     _check_base(place.file, newest, source)
     if size is None:
@@ -60,12 +64,23 @@ async def check_same_log(
         is_there = False
     else:
         is_there = await _is_right(place, session, source) and (
-            not source.is_mariadb or await _is_behind_known(place, gtid_set, session)
+            not source.is_mariadb or _is_known(before, gtid_set)
         )
         if is_there and begun and place.file != newest:
             is_there = await _begun(place.file, session, source) in (None, begun)
     if not is_there:
         raise _was_reset(place, source)
+    return is_end
+
+
+async def ends_at(place: BinlogPosition, gtid_set: AnyGtidSet, session: Session, source: Source) -> bool:
+    """Whether the set ends at the place in the log of this server of MariaDB: then a dump is to begin there.
+
+    Without gtid_strict_mode the numbers of a domain may go back in a log. A server that is asked by GTIDs begins
+    with the last file whose list has a lesser one (contains_all_slave_gtid in sql/sql_repl.cc), and sends what
+    follows the first one that is no less (send_event_to_slave there): it repeats transactions, or passes over some.
+    """
+    return _is_end(await _gtids_before(place, session, source), gtid_set, source)
 
 
 def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source) -> None:
@@ -137,13 +152,25 @@ async def _is_right(place: BinlogPosition, session: Session, source: Source) -> 
     return is_event and not (is_inside and source.is_mariadb)
 
 
-async def _is_behind_known(place: BinlogPosition, gtid_set: AnyGtidSet, session: Session) -> bool:
-    """Whether the set has all transactions of MariaDB's log before the place.
+async def _gtids_before(place: BinlogPosition, session: Session, source: Source) -> MariadbGtidSet | None:
+    """The transactions of MariaDB's log before the place, which every user may ask for; None outside of the log."""
+    if not source.is_mariadb:
+        return None
+    sql = f"SELECT BINLOG_GTID_POS({hex_literal(place.file)}, {place.position})"
+    value, *_ = await session.query_row(sql)
+    return None if value is None else read_value(MariadbGtidSet, value, sql)
+
+
+def _is_known(before: MariadbGtidSet | None, gtid_set: AnyGtidSet) -> bool:
+    """Whether the set has all transactions before a place.
 
     It may have more: of a domain that it was ahead in when it was given as a start.
     """
-    sql = f"SELECT BINLOG_GTID_POS({hex_literal(place.file)}, {place.position})"
-    value, *_ = await session.query_row(sql)
-    if value is None or not isinstance(gtid_set, MariadbGtidSet):
+    return before is not None and isinstance(gtid_set, MariadbGtidSet) and before <= gtid_set
+
+
+def _is_end(before: MariadbGtidSet | None, gtid_set: AnyGtidSet, source: Source) -> bool:
+    if before is None or source.is_galera or not isinstance(gtid_set, MariadbGtidSet):
         return False
-    return read_value(MariadbGtidSet, value, sql) <= gtid_set
+    # The log has nothing yet of domains that were only replicated.
+    return before <= gtid_set and {*before, *source.unlogged}.issuperset(gtid_set)

@@ -34,7 +34,9 @@ async def resume_point(greeted: Greeted, start: Offset, *, is_by_gtid: bool) -> 
         return StartPoint(start.file, start.position, gtids, begun=begun)
     point = await from_gtids(gtids, session, source)
     await check_held(point, session, source)
-    if place is None:
+    # The text of an empty set does not tell whose it is.
+    gtids = point.gtid_set
+    if place is None or gtids is None:
         return point
     await check_same_log(place, start.file_begun, gtids, session, source)
     if not is_by_gtid:

@@ -144,7 +144,7 @@ class Delivery:
         self._described: Batch | None = None
         # The decoder's position when other tasks had their last turn. In each file positions begin anew.
         self._turned_at = decoder.position
-        account.begin_dump(decoder if dump.is_by_gtid else None)
+        account.begin_dump(decoder if dump.goes_on_by_gtid else None)
 
     # What the stream asks
 
@@ -185,7 +185,7 @@ class Delivery:
                 event.file, event.position, inner, progress.in_transaction, progress.open_gtid, compared
             )
         identity = dump.source.server_uuid, dump.source.server_id
-        return Broken(account.progress, dump.is_by_gtid, identity, end, account.delivered, self._decoder)
+        return Broken(account.progress, dump.goes_on_by_gtid, identity, end, account.delivered, self._decoder)
 
     # Batches
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,22 +14,27 @@ from tests.faults import topology
 from tests.faults.proxy import FaultProxy
 from tests.faults.waiting import until
 from tests.server.support.faulty_streams import stream_through
-from tests.server.support.streams import SECONDS, end_of_log, executed, take_rows
+from tests.server.support.streams import SECONDS, end_of_log, executed, stream_of, take_rows
 from tests.support.servers import Server
 
 # Server ids of the sources of domain 0 and domain 1.
 _MAIN, _OTHER = 5, 6
+# Sequence numbers of one domain, as gtid_strict_mode=OFF allows them.
+_GOING_BACK = [100, 50, 51, 60, 101, 55, 110]
 
 
 @pytest.fixture
 def pair(extra_server: Callable[..., Server]) -> tuple[Server, Server]:
     """Two servers with the same empty table, and empty logs."""
-    first, second = (extra_server("mariadb:11.8", "--log-slave-updates") for _ in range(2))
-    for server in (first, second):
-        server.query("CREATE DATABASE d")
-        server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
-        server.query("RESET MASTER")
-    return first, second
+    return new_server(extra_server), new_server(extra_server)
+
+
+def new_server(extra_server: Callable[..., Server]) -> Server:
+    server = extra_server("mariadb:11.8", "--log-slave-updates")
+    server.query("CREATE DATABASE d")
+    server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    server.query("RESET MASTER")
+    return server
 
 
 def write(server: Server, domain: int, server_id: int, *numbers: int) -> None:
@@ -121,3 +127,34 @@ async def test_a_replica_that_lags_behind_in_one_domain(
         assert not taking.done()
         write(lagging, 1, _OTHER, 2, 3, 4)
         assert await taking == [104]
+
+
+async def test_numbers_that_go_back_in_a_domain(extra_server: Callable[..., Server]) -> None:
+    """Asked by GTIDs, the source sent up to six transactions again, or passed over five of six."""
+    source = new_server(extra_server)
+    for domain, (count, rotates) in enumerate(itertools.product([1, 2, 6], [False, True]), 2):
+        before, behind = _GOING_BACK[:count], _GOING_BACK[count:]
+        async with (
+            asyncio.timeout(SECONDS),
+            FaultProxy(source.port) as proxy,
+            stream_through(proxy, source, start="now", tables="d.*") as stream,
+        ):
+            write(source, domain, 77, *before)
+            expected = [domain * 100 + number for number in before]
+            assert await ids(stream, count) == expected
+            checkpoint, handed = stream.checkpoint, expected[-1:]
+            proxy.black_hole()
+            proxy.cut_now()
+            for number in behind:
+                if rotates:
+                    source.query("FLUSH BINARY LOGS")
+                write(source, domain, 77, number)
+            proxy.serve()
+            expected = [domain * 100 + number for number in behind]
+            assert await ids(stream, len(behind)) == expected
+        # The checkpoint is in front of the row that was handed out last: the first one is of an empty log.
+        async with (
+            asyncio.timeout(SECONDS),
+            stream_of(source, start=checkpoint, tables="d.*", stop="now") as stream,
+        ):
+            assert await ids(stream, len(behind) + 1) == handed + expected
