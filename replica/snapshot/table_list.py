@@ -87,7 +87,7 @@ async def list_named(session: Session, tables: Iterable[TableId]) -> list[Listed
 async def _list(session: Session, sql: str) -> list[Listed]:
     return [
         Listed(str(schema), str(name), str(engine or ""), read_value(int, estimate or "0", _TABLES))
-        for schema, name, engine, estimate in await session.query(sql)
+        for schema, name, engine, estimate in await session.query(sql, 4)
     ]
 
 

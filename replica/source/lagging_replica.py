@@ -82,5 +82,5 @@ def _are_passed(lacking: MariadbGtidSet, held: Sequence[MariadbGtid]) -> bool:
 
 
 async def _replicates(session: Session) -> bool:
-    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Slaves_running'")
+    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Slaves_running'", 2)
     return any(row[1] != "0" for row in rows)

@@ -66,8 +66,9 @@ class Session:
         # When events of the log came last, or else the first heartbeat.
         self._progress_at = math.inf
         self._life = SignOfLife()
-        # Asks what the server does for another connection: nobody asks that of this one.
-        self._is_asking = False
+        # Nobody asks over another connection what the server does for this one: not while it makes sure of the
+        # server, which that one would have to do, too; nor while it asks the same for another one.
+        self._is_asking = True
 
     @classmethod
     async def open(cls, options: Options) -> "Session":
@@ -76,15 +77,16 @@ class Session:
         If the options name a server, and others answer some times in a row, it raises ``ConnectionLostError``.
         """
         for _ in range(TRIES):
-            session = await cls._open(options)
-            if options.server is None:
-                return session
+            session, found = await cls._open(options), ""
             try:
-                found = server_name(variables_of(await session.query(variables_statement(NAME_VARIABLES), 2)))
+                if options.server is not None:
+                    rows = await session.query(variables_statement(NAME_VARIABLES), 2)
+                    found = server_name(variables_of(rows))
             except BaseException:
                 session.abort()
                 raise
-            if found == options.server:
+            if options.server in (None, found):
+                session._is_asking = False
                 return session
             await session.aclose()
             warn_of_others(options, found)

@@ -138,7 +138,8 @@ class Transport:
                 f"cannot connect to {options.address}: {error.strerror or error} -- is the server running and "
                 "reachable from here?"
             ) from error
-        except UnicodeError as error:
+        except ValueError as error:
+            # UnicodeError of a name that IDNA cannot encode, or one with a zero character.
             raise ConfigurationError(f"host: {options.host!r} is not a valid host name") from error
         _tune(transport)
         keep_freed_blocks()

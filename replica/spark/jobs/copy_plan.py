@@ -35,6 +35,7 @@ from ...source.log_scan import LogScan
 from ...source.resolve_start import log_end
 from ...source.server_facts import Source
 from ...source.session import Session
+from ...source.statement_answers import read_value
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
 from ...sql import ddl
@@ -170,8 +171,8 @@ async def make_plan(options: Options, wants: Callable[[str], bool], least: int) 
         refused = _refused(listed, plans)
         listed = [one for one in listed if table_text(*one.identity) not in refused]
         sizes = {
-            (str(schema), str(name)): int(str(size or 0))
-            for schema, name, size in await session.query(_SIZES)
+            (str(schema), str(name)): read_value(int, size or "0", _SIZES)
+            for schema, name, size in await session.query(_SIZES, 3)
         }
         tables = dict[str, CopiedTable]()
         for one in listed:
@@ -249,7 +250,7 @@ def kept_schema(table: Table) -> pa.Schema:
 
 async def _definitions(session: Session, table: Table) -> tuple[dict[str, str | None], dict[str, str]]:
     """The defaults and the types of a table's columns, as its CREATE TABLE in the log would give them."""
-    rows = await session.query(f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}")
+    rows = await session.query(f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}", 2)
     sql = rows[0][1] if rows else ""
     text = sql.decode("utf-8", "replace") if isinstance(sql, bytes) else sql or ""
     for action in ddl.table_actions(text, table.schema):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from itertools import cycle
 
 import pytest
 
 from protocol.errors import ConnectionLostError
+from protocol.records import replace
 from replica.config.options import Options
 from replica.source.second_connection import SecondConnection
 from replica.source.server_facts import ask
@@ -63,6 +65,18 @@ async def test_a_server_that_is_not_reached_is_an_error() -> None:
         ):
             await Session.open(options)
         await source.until_closed()
+
+
+async def test_a_server_that_does_not_tell_its_name() -> None:
+    """What it worked on was asked over another connection, which asked for the name first: and so on, for ever."""
+    async with serving(SocketSource()) as source:
+        options = replace(await bound(source), connect_timeout=0.1)
+        source.silent_for = "SHOW GLOBAL VARIABLES"
+        with pytest.raises(ConnectionLostError, match="did not answer within"):
+            async with asyncio.timeout(10):
+                await Session.open(options)
+        await source.until_closed()
+    assert len(source.conversations) == 2
 
 
 async def test_a_server_that_knows_no_uuid_and_no_host_name() -> None:

@@ -273,7 +273,7 @@ async def test_no_connection(given: dict[str, object]) -> None:
         await Transport.connect(options(**given))
 
 
-@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b"])
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "a\0b"])
 async def test_what_is_no_host_name(host: str) -> None:
     with pytest.raises((ConfigurationError, ConnectionLostError), match=r"host|connect"):
         await Transport.connect(options(host=host))

@@ -12,7 +12,9 @@ from protocol.conversation.results import MAX_ANSWER, ColumnDefinition, QueryAns
 from protocol.errors import DecodeError, ProtocolError
 from protocol.gtid import GtidSet, MariadbGtid, MariadbGtidSet
 from replica.config.options import Options
+from replica.snapshot.table_list import list_tables
 from replica.source.hosts import first_host
+from replica.source.lagging_replica import check_lag
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import ask, executed_gtids, log_status, owned_gtids, purged_gtids
 from replica.source.session import Session
@@ -60,6 +62,21 @@ async def test_rows_of_another_shape(statement: str, rows: Rows) -> None:
                 await all_questions()
         finally:
             await session.aclose()
+
+
+async def test_too_few_columns() -> None:
+    """These ended in an IndexError and a ValueError."""
+    source = SocketSource(version="11.8.6-MariaDB")
+    source.answers["SHOW GLOBAL STATUS LIKE 'Slaves_running'"] = [("0",)]
+    source.answers["SELECT TABLE_SCHEMA"] = [("s", "t", "InnoDB")]
+    async with serving(source):
+        session = await Session.open(Options.build(source.dsn, {}))
+        facts = await ask(session)
+        with pytest.raises(ProtocolError, match=r"1 columns answer .SHOW GLOBAL STATUS"):
+            await check_lag(MariadbGtidSet("0-1-5"), session, facts)
+        with pytest.raises(ProtocolError, match=r"3 columns answer .SELECT TABLE_SCHEMA"):
+            await list_tables(session, lambda schema, table: True)
+        await session.aclose()
 
 
 async def test_further_columns_are_left_out() -> None:
