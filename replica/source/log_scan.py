@@ -305,8 +305,9 @@ class LogScan:
                             return None
                         if passed is not None and isinstance(event, GtidEvent):
                             passed.add(event.gtid)
-                    # The end of an event in its header is modulo 2**32; events that are in no file have none.
-                    behind = _end_of(raw)
+                    # The end of an event in its header is modulo 2**32; events that are in no file have none. That of
+                    # a ROTATE is in the file before.
+                    behind = 0 if raw[4] == EventType.ROTATE else _end_of(raw)
                     reached = reached + (behind - reached) % (1 << 32) if behind else decoder.position
                     if end is not None and decoder.file == end.file and reached == end.position:
                         return None

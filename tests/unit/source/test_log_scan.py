@@ -17,7 +17,7 @@ from replica.source.hosts import first_host
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import ask
 from replica.source.session import Session
-from tests.support.raw_events import query, raw_event
+from tests.support.raw_events import query, raw_event, rotate
 from tests.support.resumed_streams import from_gtids, from_position
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql
 from tests.support.socket_source import FILE, UUID, SocketSource, serving
@@ -93,6 +93,21 @@ async def test_a_dump_that_begins_at_the_end_is_over() -> None:
     async with serving(mysql(log, events_for=from_position(log), ends_dump=True)) as source:
         assert await scanned(source, end, end) == []
         assert len(source.dumps) == 1
+
+
+async def test_an_end_where_the_file_before_ended() -> None:
+    """The end of its ROTATE event was taken for that place of the next file: statements were missing."""
+    second = FILE.replace("1", "2")
+    before, behind = Log(), Log(file=second)
+    before.add(query("one")).add(rotate(second))
+    behind.add(query("two")).add(query("sevenxx"))
+    assert before.position == behind.position
+    source = mysql(Log(), events_for=lambda dump: [*before.raw, *behind.raw], ends_dump=True)
+    async with serving(source):
+        found = await scanned(
+            source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(second, behind.position)
+        )
+    assert found == ["one", "two", "sevenxx"]
 
 
 @pytest.mark.parametrize("version", ["5.6.51", "5.7.44"])
