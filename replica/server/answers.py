@@ -105,7 +105,7 @@ class Answers:
             case "NOW", ["6"]:
                 return datetime.now().isoformat(" ", "microseconds")
             case "MICROSECOND", [str(moment)]:
-                return str(int(moment.partition(".")[2] or "0"))
+                return str(read_number(moment.partition(".")[2]) or 0)
             case "NOW" | "CURRENT_TIMESTAMP", []:
                 return time.strftime("%Y-%m-%d %H:%M:%S")
             case "VERSION", []:
@@ -191,6 +191,9 @@ class Answers:
         """information_schema is empty: a log does not say which tables exist now."""
         selected = tokens[1 : _index_of(tokens, "FROM")]
         names = [token.value for token in selected if token.kind in ("word", "name")]
+        if not names:
+            # Without a column, as of ``*``, the answer would be no result set.
+            raise syntax_error(sql)
         return Rows(tuple(names))
 
     async def _schema_history(self, sql: str, tokens: Sequence[Token]) -> Rows:

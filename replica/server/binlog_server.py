@@ -42,6 +42,8 @@ _TOO_MANY_CONNECTIONS: Final = Err(1040, "", "Too many connections")
 _BACKLOG: Final = 128
 _MAX_PORT: Final = 65535
 _PAUSE_AFTER_ERROR: Final = 0.2
+# The greeting has 32 bits for a connection's id.
+_MAX_ID: Final = (1 << 32) - 1
 _CAPABILITIES: Final = (
     Capability.FOUND_ROWS
     | Capability.LONG_FLAG
@@ -237,11 +239,13 @@ class BinlogServer:
                 continue
             if len(self._connections) >= self._max_connections and not self._pending.close_one():
                 _refuse(sock)
-                continue
-            self._begin(sock, str(address[0]))
+            else:
+                self._begin(sock, str(address[0]))
+            # However fast connections come: clients get their turn, and closed connections are counted no more.
+            await asyncio.sleep(0)
 
     def _begin(self, sock: socket.socket, host: str) -> None:
-        connection_id = next(self._ids)
+        connection_id = next(self._ids) & _MAX_ID
         sock.setblocking(False)
         _tune(sock)
         peer = Peer(sock, self._acceptor(connection_id, host), self._keys)

@@ -117,10 +117,9 @@ class ClientSession:
 
         async def send() -> None:
             try:
-                start = await starts.find(command, variables, dump.make_heartbeat)
+                await dump.run(await starts.find(command, variables, dump.make_heartbeat))
             except _UNREADABLE as error:
                 raise Refusals(self._version).unreadable_file(str(error)) from error
-            await dump.run(start)
 
         self._shared.facts.log.refresh()
         sending = asyncio.create_task(send())

@@ -6,6 +6,7 @@ It follows MySQL's ``rpl_binlog_sender.cc`` and MariaDB's ``sql_repl.cc``. ``dum
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -347,7 +348,10 @@ class _TransactionEnds:
         if raw[4:5] in ROW_CODES:
             return False
         was_open = self._progress.in_transaction
-        event = self._decoder.decode(raw)
+        # What cannot be decoded is for the replica to judge, as in other dumps.
+        event = None
+        with contextlib.suppress(DecodeError):
+            event = self._decoder.decode(raw)
         if event is None:
             return False
         is_boundary = self._progress.follow(event, self._file, FIRST_POSITION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import logging
 import random
 import socket
@@ -137,6 +138,36 @@ async def test_no_more_than_so_many_connections(files: Path) -> None:
         await until(lambda: not server._connections)
         async with logged_in(server):
             pass
+
+
+async def test_connections_that_come_faster_than_clients_are_served(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that waited were accepted at once, however many there may be, and nobody else had a turn meanwhile."""
+    async with serving(files, max_connections=5, max_pending_logins=1000) as server:
+        counts: list[int] = []
+        begin = BinlogServer._begin
+
+        def counted(server: BinlogServer, sock: socket.socket, host: str) -> None:
+            begin(server, sock, host)
+            counts.append(server.connections)
+
+        monkeypatch.setattr(BinlogServer, "_begin", counted)
+        with contextlib.ExitStack() as stack:
+            for _ in range(50):
+                client = stack.enter_context(socket.socket())
+                client.connect(("127.0.0.1", server.port))
+            await until(lambda: len(counts) == 50)
+        assert max(counts) < 10
+
+
+async def test_more_connections_than_there_are_ids(files: Path) -> None:
+    """The server accepted none any more."""
+    async with serving(files) as server:
+        server._ids = itertools.count((1 << 32) - 1)
+        for expected in ("4294967295", "0"):
+            async with logged_in(server, connect_timeout=5) as session:
+                assert await session.query_value("SELECT CONNECTION_ID()") == expected
 
 
 async def test_idle_connections_are_closed(files: Path) -> None:

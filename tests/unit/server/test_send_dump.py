@@ -426,6 +426,27 @@ async def test_semi_sync_acknowledgements(tmp_path: Path) -> None:
         assert len(await session.read_events(10)) > 5
 
 
+@pytest.mark.parametrize(("kind", "body"), [(99, bytes(30)), (EventType.QUERY, bytes(3))])
+async def test_a_semi_sync_dump_has_events_that_the_server_cannot_read(
+    tmp_path: Path, kind: EventType, body: bytes
+) -> None:
+    """It ended there without an error, and did so each time; other dumps leave them to the replica."""
+    log = mysql_log()
+    log.transaction([1], sequence=1)
+    log.add(kind, body)
+    log.transaction([2], sequence=2)
+    path = tmp_path / "bin.000001"
+    path.write_bytes(log.data)
+    asks = ["SET @rpl_semi_sync_replica = 1", CHECKSUM_ASKED]
+    async with serving(path, semi_sync=True) as server, logged_in(server, *asks) as session:
+        session.expect_semi_sync()
+        session.start_dump("", 4, 0, 0)
+        events: list[bytes] = []
+        while batch := await session.read_events(10):
+            events += batch
+    assert events[2:] == stored_events(path)[1:]
+
+
 async def test_annotations_for_all(tmp_path: Path) -> None:
     """If ANNOTATE_ROWS were skipped, a replica could not resume: the events after it have no positions."""
     log = mariadb_log()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from protocol.constants import EventType
 from protocol.errors import ServerError
+from protocol.gtid import GtidSet
 from tests.support.log_builder import LogBuilder
 from tests.support.served import (
     CHECKSUM_ASKED,
@@ -42,6 +44,19 @@ async def test_a_file_between_others_that_holds_nothing(tmp_path: Path, content:
             events += await session.read_events(10)
         with pytest.raises(ServerError, match=told):
             await read_for_ever(session)
+
+
+async def test_a_gtid_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The connection was closed without an error, and a replica asked again and again."""
+    names = write_mysql_files(tmp_path)
+    log = mysql_log()
+    log.transaction([1], sequence=1)
+    log.add(EventType.GTID, bytes(5))
+    (tmp_path / names[0]).write_bytes(log.data)
+    async with serving(tmp_path) as server:
+        with pytest.raises(ServerError, match=f"25 bytes wanted, 5 left .{names[0]}"):
+            await dumped(server, gtid_set=GtidSet(""))
+    assert "defect" not in caplog.text
 
 
 @pytest.mark.parametrize("has_index", [True, False])
