@@ -100,9 +100,10 @@ class SecondConnection:
         with beside_the_dump():
             session = await first_host(self._options, Session.open)
         try:
-            self._check_open()
             for statement in self._statements:
                 await session.query(statement)
+            # Closed meanwhile: nobody else would close this one.
+            self._check_open()
         except BaseException:
             await session.aclose()
             raise

@@ -423,7 +423,7 @@ class BinlogStream(OneProcess, GroupedStream):
         try:
             await self._schemas.use(dump, broken.progress, broken.identity)
             self._deliveries.begin(dump, replay)
-        except ReplicaError:
+        except BaseException:
             dump.session.abort()
             raise
         self._upkeep.reconnected(broken.identity, dump.source)

@@ -8,9 +8,11 @@ import pytest
 
 import replica
 from protocol.binlog.events import Event
+from replica.schemas.schema_keeper import SchemaKeeper
 from replica.stream.bounds import Bounds
 from replica.stream.stream_copy import StreamCopy
 from replica.transactions.stop_point import StopPoint
+from tests.support.resumed_streams import QUICK
 from tests.support.scripted_log import Log, mysql, transaction, values
 from tests.support.socket_source import serving, until
 
@@ -97,6 +99,22 @@ async def test_closing_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
             await cancelled(stream, slow)
         await source.until_closed()
     assert asyncio.all_tasks() == before
+
+
+async def test_closing_while_names_are_moved_closes_the_new_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stayed open: no delivery had it yet."""
+    slow = Slow()
+    monkeypatch.setattr(SchemaKeeper, "use", lambda *_: slow.work())
+    async with serving(mysql(transaction(Log(), 1), cuts=[200])) as source:
+        async with replica.connect(source.dsn, start="earliest", reconnect=QUICK) as stream:
+            call = asyncio.create_task(stream.run())
+            await until(lambda: slow.begun > 0)
+            await stream.aclose()
+            await call
+        await source.until_closed()
+    assert len(source.dumps) == 2
 
 
 async def test_a_stop_by_time_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
