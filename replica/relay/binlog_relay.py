@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of
+from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_damaged_description
 from protocol.constants import (
     ARTIFICIAL,
     CHECKSUM_SIZE,
@@ -24,6 +24,7 @@ from protocol.constants import (
 )
 from protocol.errors import (
     ConfigurationError,
+    DecodeError,
     PositionInsideEventError,
     PositionPastEndError,
     ReplicaError,
@@ -357,8 +358,18 @@ class _Copy:
 
     def _take_special(self, raw: bytes) -> None:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)
+        # An event of the log may look like one that is left out, if the network has damaged it.
         if kind == EventType.FORMAT_DESCRIPTION:
-            self._has_checksums = algorithm_of(raw) == CRC32_ALGORITHM
+            algorithm = algorithm_of(raw)
+            is_damaged = is_damaged_description(raw, algorithm, is_repeated=not next_position)
+        else:
+            is_damaged = self._has_checksums and not crc32_matches(raw)
+        if is_damaged:
+            raise DecodeError(
+                "the checksum does not match the event", self.folder.file, self.folder.position, kind
+            )
+        if kind == EventType.FORMAT_DESCRIPTION:
+            self._has_checksums = algorithm == CRC32_ALGORITHM
             self.schemas.describe(raw)
             # Without a position it is a repetition, for a dump that begins in the middle of a file.
             if next_position:

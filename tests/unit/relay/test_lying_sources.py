@@ -23,6 +23,7 @@ from tests.support.socket_source import MYSQL_VARIABLES, SocketSource
 from tests.support.socket_source import serving as scripted
 
 ROTATE = rotate("bin.000001", flags=0x20)
+ROTATE_CHECKED = rotate("bin.000001", flags=0x20, checksum=True)
 DESCRIPTION = format_description(algorithm=0, next_position=4 + len(format_description()))
 
 
@@ -133,6 +134,20 @@ async def test_gaps_and_damage(copied: Path) -> None:
     damaged[-6] ^= 1
     with pytest.raises(DecodeError, match="checksum"):
         await relayed([ROTATE, log.event(0), bytes(damaged)], copied.with_name("other"))
+
+
+@pytest.mark.parametrize("damage", [(17, 0x20), (4, EventType.XID ^ EventType.HEARTBEAT)])
+async def test_damage_makes_of_an_event_one_that_is_left_out(copied: Path, damage: tuple[int, int]) -> None:
+    """A copy lacked its last event. Of MariaDB's, some without a position, it lacked others for ever."""
+    log = LogBuilder()
+    log.transaction([1])
+    events = [log.event(index) for index in range(len(log.offsets))]
+    byte, bits = damage
+    last = bytearray(events[-1])
+    assert last[4] == EventType.XID
+    last[byte] ^= bits
+    with pytest.raises(DecodeError, match="checksum"):
+        await relayed([ROTATE_CHECKED, *events[:-1], bytes(last)], copied, binlog_checksum="CRC32")
 
 
 async def test_a_log_that_was_reset(copied: Path) -> None:
