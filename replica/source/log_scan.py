@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from protocol.binlog.checksum import crc32_matches
+from protocol.binlog.damage import wrong_checksum
 from protocol.binlog.decoder import EventDecoder
 from protocol.binlog.events import (
     BinlogCheckpointEvent,
@@ -299,7 +301,13 @@ class LogScan:
             reached = decoder.position
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
-                    if raw[4:5] not in ROW_CODES and (kinds is None or raw[4:5] in kinds):
+                    if raw[4:5] in ROW_CODES:
+                        pass
+                    elif kinds is not None and raw[4:5] not in kinds:
+                        # Damaged by the network, a statement may look like another event.
+                        if decoder.checksum_enabled and not crc32_matches(raw):
+                            raise wrong_checksum(raw)
+                    else:
                         event = decoder.decode(raw)
                         if event is not None and visit(event, decoder.file, decoder.position):
                             return None

@@ -9,7 +9,7 @@ import pytest
 from protocol.binlog.events import Event, QueryEvent
 from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
-from protocol.errors import ProtocolError
+from protocol.errors import ChecksumError, ProtocolError
 from protocol.gtid import GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
 from replica.config.options import Options
@@ -17,10 +17,11 @@ from replica.source.hosts import first_host
 from replica.source.log_scan import LogScan
 from replica.source.server_facts import ask
 from replica.source.session import Session
+from tests.support.log_builder import LogBuilder
 from tests.support.raw_events import query, raw_event, rotate
 from tests.support.resumed_streams import from_gtids, from_position
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql
-from tests.support.socket_source import FILE, UUID, SocketSource, serving
+from tests.support.socket_source import FILE, MYSQL_VARIABLES, UUID, SocketSource, serving
 
 Dump = BinlogDump | BinlogDumpGtid
 
@@ -108,6 +109,19 @@ async def test_an_end_where_the_file_before_ended() -> None:
             source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(second, behind.position)
         )
     assert found == ["one", "two", "sevenxx"]
+
+
+async def test_a_statement_that_was_damaged_to_another_event() -> None:
+    """It was passed over."""
+    log = LogBuilder()
+    log.statement("CREATE TABLE t (a INT)")
+    damaged = bytearray(log.event(1))
+    damaged[4] ^= EventType.QUERY ^ EventType.STOP
+    events = [rotate(FILE, flags=0x20, checksum=True), log.event(0), bytes(damaged)]
+    checked = MYSQL_VARIABLES | {"binlog_checksum": "CRC32"}
+    async with serving(SocketSource(events, ends_dump=True, variables=checked)) as source:
+        with pytest.raises(ChecksumError):
+            await scanned(source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(FILE, len(log.data)))
 
 
 @pytest.mark.parametrize("version", ["5.6.51", "5.7.44"])
