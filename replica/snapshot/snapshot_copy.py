@@ -286,8 +286,8 @@ class SnapshotCopy:
             return
         if table not in self._keys:
             # Rows that they have of this table passed before.
-            prepared = self._touches.prepared
-            self._touches.prepared = {xid: touching.missing(table) for xid, touching in prepared.items()}
+            for touching in self._touches.prepared.values():
+                touching.miss(table)
         self._keys[table] = self._known[table]
 
     def _note_statement(self, event: QueryEvent) -> None:

@@ -118,10 +118,10 @@ class Touching:
         """Whether rows of a table are missing here, or the consumer did not get them: see ``WHOLE_TABLE``."""
         return self.is_prepared and WHOLE_TABLE in self.touched.get(table, ())
 
-    def missing(self, table: TableId) -> "Touching":
-        """The same, as a transaction whose rows of a table were not followed."""
-        touched = {**self.touched.get(table, {}), WHOLE_TABLE: DOUBTFUL}
-        return Touching({**self.touched, table: touched}, self.moved, self.is_prepared, self.handed)
+    def miss(self, table: TableId) -> None:
+        """Rows of a table that it has were not followed. The keys that a checkpoint has got stay as they are."""
+        self.touched[table] = {**self.touched.get(table, {}), WHOLE_TABLE: DOUBTFUL}
+        self._kept = None
 
     @classmethod
     def of_keys(cls, tables: Mapping[TableId, Sequence[Key]]) -> "Touching":

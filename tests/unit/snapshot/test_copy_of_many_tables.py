@@ -316,3 +316,52 @@ def test_tables_whose_first_rows_are_read_together() -> None:
     assert [name for name, _ in found] == [identity(3), identity(5)]
     assert {window.what for _, window in found} == {"first"}
     assert list(copy.waiting) == [identity(4)]
+
+
+async def test_tables_that_are_read_together_are_planned_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind each hundredth table 15 tables asked for their plans one by one: 3,200 statements for 10,000 tables."""
+    copy, asked = SnapshotCopy(), list[int]()
+    for number in range(400):
+        copy.add(identity(number), KEY, PLACE)
+
+    async def read_plans(session: object, source: object, tables: Sequence[str], *_: object) -> object:
+        asked.append(len(tables))
+        return {name: SimpleNamespace(key_names=KEY.names) for name in tables}
+
+    monkeypatch.setattr(copier, "read_plans", read_plans)
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
+    reading = copier.Copier(options, copy, lambda: PLACE)
+    monkeypatch.setattr(reading, "_source", object())
+
+    async def end(session: object, work: Sequence[tuple[tuple[str, str], object, Window]]) -> None:
+        for name, _, _ in work:
+            copy.tables[name].void()
+            copy._set(name, TableProgress(rows=1, is_read=True, is_whole=True))
+
+    async def alone(session: object, name: tuple[str, str], plan: object, window: Window) -> None:
+        await end(session, [(name, plan, window)])
+
+    monkeypatch.setattr(reading, "_read_together", end)
+    monkeypatch.setattr(reading, "_read_alone", alone)
+    while found := reading._next():
+        await reading._read(_Server(), found)  # type: ignore[arg-type]
+    assert copy.totals.complete == 400
+    assert sum(asked) == 400
+    assert len(asked) <= 4
+
+
+def test_a_table_whose_copy_begins_anew_costs_the_same_beside_a_prepared_transaction() -> None:
+    """Each of 10,000 tables copied what is known of all others, for each transaction that was prepared."""
+    source = Source(3)
+    source.copy_all()
+    update = UpdateRowsEvent(*AT, 1, source.tables[1], 0, b"", [(ROW, ROW)])
+    source.copy.settle([query("XA START X'61',X'',1"), update, XaPrepareEvent(*AT, False, 1, b"a", b"")])
+    [touching] = source.copy._touches.prepared.values()
+    [kept] = source.copy.state().prepared.values()
+    before, known = touching.touched, dict(kept)
+    source.copy.settle([query("XA COMMIT X'62',X'',1")])
+    [touching] = source.copy._touches.prepared.values()
+    assert touching.touched is before
+    assert [*touching.touched] == list(source.by_name)
+    assert kept == known
+    assert [*source.copy.state().prepared.values()] != [known]
