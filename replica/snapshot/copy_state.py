@@ -7,7 +7,8 @@ member, which names the type.
 import json
 from base64 import b64decode, b64encode
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
@@ -19,12 +20,15 @@ from protocol.values.plain_values import plain_value, value_of_plain
 
 from ..sql.xa import Xid
 from .copied_selection import both_select, selected_by
+from .copy_outline import CopyOutline, WholeTables
 from .table_copy import TableProgress
 from .touches import Key
 from .transaction_touches import WHOLE_TABLE, TableId
 from .window import Bound
 
 _VERSION: Final = 1
+# With ranges of whole tables; earlier releases would leave these tables out of the copy.
+_WITH_RANGES: Final = 2
 #: More tables than this that wait or are whole are not named one by one: a checkpoint stays small.
 MOST_NAMED: Final = 30
 #: Of a table with more keys to be read again a checkpoint says that its copy begins anew.
@@ -57,8 +61,8 @@ class CopyState:
     Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
     ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
-    ``unnamed``: the tables that wait, if the text names the first of them only. For writing such a text ``digests``
-    has the digest of each table and those behind it; ``stated`` is as in ``Unnamed``, None if nobody knows.
+    ``unnamed``: the tables that wait, if the text names the first of them only; ``stated`` is as there, None if
+    nobody knows. ``outline`` is that of the tables, where somebody has it.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
@@ -67,7 +71,7 @@ class CopyState:
     selection: str = ""
     stated: frozenset[TableId] | None = frozenset()
     unnamed: Unnamed | None = field(default=None, compare=False)
-    digests: Mapping[TableId, int] = field(default_factory=dict, compare=False, repr=False)
+    outline: CopyOutline | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_whole(self) -> bool:
@@ -78,7 +82,8 @@ class CopyState:
         """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others.
 
         Tables are copied in the order of their names. If there are many, two names stand for the others: the last
-        table that is whole like all before it, and the first one that waits like all behind it. If there are too many
+        table that is whole like all before it, and the first one that waits like all behind it. Between them, behind
+        a large table, the first and the last one stand for whole tables that follow each other. If there are too many
         keys, tables with most of them are said to begin anew, which costs a consumer that goes on from here the rows
         that it has of them.
         """
@@ -96,9 +101,10 @@ class CopyState:
 
     def _key_lists(self) -> Iterator[tuple[TableId, Xid | None, tuple[Key, ...]]]:
         """The keys of each table that are to be read again, and those that prepared transactions have touched."""
-        for table, progress in self.tables.items():
-            if progress.again:
-                yield table, None, progress.again
+        outline = self.outline or CopyOutline.of(self.tables)
+        for table in outline.begun:
+            if again := self.tables[table].again:
+                yield table, None, again
         for xid, touched in self.prepared.items():
             for table, keys in touched.items():
                 yield table, xid, keys
@@ -146,19 +152,19 @@ class CopyState:
 
     def _text(self) -> str:
         waiting, whole, begun = [], [], []
-        tables = sorted(self.tables.items())
-        content: dict[str, object] = {"version": _VERSION, "all": self.has_all}
+        outline = self.outline or CopyOutline.of(self.tables)
+        tables, content = outline.names, dict[str, object](version=_VERSION, all=self.has_all)
         if self.has_all and len(tables) > MOST_NAMED:
-            through = _count(tables, lambda progress: progress.is_whole)
-            left = tables[through:]
-            behind = _count(left[::-1], lambda progress: progress == _WAITS)
+            through, behind = outline.ends()
             if through:
-                rows = sum(progress.rows for _, progress in tables[:through])
-                content["through"] = [*tables[through - 1][0], rows]
-            if behind:
-                content["from"] = self._unnamed_text(left[-behind][0])
-            tables = left[: len(left) - behind]
-        for (schema, name), progress in tables:
+                content["through"] = _range_values(outline.whole(0, through))[2:]
+            if behind < len(outline.names):
+                content["from"] = self._unnamed_text(outline, behind)
+            tables, ranges = outline.parted(through, behind)
+            if ranges:
+                content |= {"version": _WITH_RANGES, "ranges": [*map(_range_values, ranges)]}
+        for schema, name in tables:
+            progress = self.tables[schema, name]
             if progress.is_whole:
                 whole.append([schema, name, progress.rows])
             elif progress == _WAITS:
@@ -180,30 +186,33 @@ class CopyState:
         text = json.dumps(content, separators=(",", ":"))
         return text if len(text) <= _MOST_PLAIN else _COMPRESSED + b64encode(compress(text.encode())).decode()
 
-    def _unnamed_text(self, first: TableId) -> list[object]:
-        digest = self.digests.get(first)
+    def _unnamed_text(self, outline: CopyOutline, begin: int) -> list[object]:
+        first = outline.names[begin]
         stated = None if self.stated is None else sorted(table for table in self.stated if table >= first)
-        if digest is None or stated is None or len(stated) > MOST_NAMED:
+        if stated is None or len(stated) > MOST_NAMED:
             return [*first]
-        return [*first, f"{digest:x}", stated]
+        return [*first, f"{outline.digest_from(begin):x}", stated]
 
     @classmethod
     def from_text(cls, text: str, listed: Iterable[TableId] = ()) -> "CopyState":
         """The reverse of ``to_text``; ``CheckpointError`` for any other text.
 
         ``listed`` are the tables of the source that the stream's filter lets through: the ranges of a text are of
-        these, as far as they were selected then. The last table of those that are whole gets their rows in all.
+        these, as far as they were selected then. The last table of a range that is whole gets its rows in all.
         """
         try:
             content = json.loads(_plain_text(text))
-            if content["version"] != _VERSION:
+            if content["version"] not in (_VERSION, _WITH_RANGES):
                 raise CheckpointError(
-                    f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION}: upgrade"
+                    f"the checkpoint's copy has version {content['version']}; this library reads {_VERSION} and "
+                    f"{_WITH_RANGES}: upgrade"
                 )
             selection = str(content.get("selected", ""))
             wanted = selected_by(selection)
             known = listed if wanted is None else [table for table in listed if wanted(*table)]
-            tables = _in_ranges(content.get("through"), content.get("from"), known)
+            through = [["", "", *one] for one in (content.get("through"),) if one is not None]
+            ranges = [_range(*values) for values in (*through, *content.get("ranges", ()))]
+            tables = _in_ranges(ranges, content.get("from"), known)
             unnamed = _unnamed(*content.get("from") or ())
             for schema, name in content["waiting"]:
                 tables[schema, name] = TableProgress()
@@ -224,11 +233,6 @@ class CopyState:
         return cls(tables, prepared, bool(content.get("all")), selection, unnamed=unnamed)
 
 
-def _count(tables: Sequence[tuple[TableId, TableProgress]], is_such: Callable[[TableProgress], bool]) -> int:
-    """How many tables at the beginning are such."""
-    return next((number for number, (_, one) in enumerate(tables) if not is_such(one)), len(tables))
-
-
 def _plain_text(text: str) -> str:
     if not text.startswith(_COMPRESSED):
         return text
@@ -238,14 +242,26 @@ def _plain_text(text: str) -> str:
         raise ValueError(error) from error
 
 
-def _in_ranges(through: Any, begin: Any, listed: Iterable[TableId]) -> dict[TableId, TableProgress]:
-    """Listed tables up to one that is whole, and from one on that waits."""
+def _range_values(whole: WholeTables) -> list[object]:
+    return [*whole.first, *whole.last, whole.rows]
+
+
+def _range(schema: str, name: str, last_schema: str, last_name: str, rows: int) -> WholeTables:
+    return WholeTables((str(schema), str(name)), (str(last_schema), str(last_name)), int(rows))
+
+
+def _in_ranges(
+    ranges: Sequence[WholeTables], begin: Any, listed: Iterable[TableId]
+) -> dict[TableId, TableProgress]:
+    """Listed tables in ranges that are whole, which ascend, and from one table on that waits."""
     tables: dict[TableId, TableProgress] = {}
-    last = None if through is None else (str(through[0]), str(through[1]))
+    left = deque(ranges)
     first = None if begin is None else (str(begin[0]), str(begin[1]))
     for table in sorted(listed):
-        if last is not None and table <= last:
-            rows = int(through[2]) if table == last else 0
+        while left and left[0].last < table:
+            left.popleft()
+        if left and left[0].first <= table:
+            rows = left[0].rows if table == left[0].last else 0
             tables[table] = TableProgress(rows=rows, is_read=True, is_whole=True)
         elif first is not None and table >= first:
             tables[table] = TableProgress()

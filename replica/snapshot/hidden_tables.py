@@ -7,13 +7,11 @@ together.
 """
 
 from collections.abc import Collection, Iterable
-from hashlib import blake2b
 from typing import Final
 
 from protocol.errors import PrivilegeError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
-from protocol.wire import utf8_bytes
 
 from ..schemas.reading import TableReader
 from ..schemas.touched import touched_in
@@ -21,27 +19,13 @@ from ..source.server_facts import Source
 from ..source.session import Session
 from ..sql import ddl_statements as ddl
 from ..sql.ddl_reader import read_statement
+from .copy_outline import name_digest
 from .copy_state import Unnamed
 from .source_marks import high_mark
 from .transaction_touches import TableId
 
-_BYTES: Final = 16
 # ER_TABLEACCESS_DENIED_ERROR
 _DENIED: Final = 1142
-
-
-def digests_from(tables: Collection[TableId]) -> dict[TableId, int]:
-    """The digest of each table and all that are behind it in the order of their names."""
-    digests, digest = {}, 0
-    for table in sorted(tables, reverse=True):
-        digest ^= _digest(table)
-        digests[table] = digest
-    return digests
-
-
-def _digest(table: TableId) -> int:
-    schema, name = map(utf8_bytes, table)
-    return int.from_bytes(blake2b(b"%d:%b.%b" % (len(schema), schema, name), digest_size=_BYTES).digest())
 
 
 async def check_unnamed(
@@ -58,8 +42,8 @@ async def check_unnamed(
     digest = unnamed.digest
     for table in listed:
         if table >= unnamed.first:
-            digest ^= _digest(table)
-    if _is_sum_of(digest, map(_digest, unnamed.stated)):
+            digest ^= name_digest(table)
+    if _is_sum_of(digest, map(name_digest, unnamed.stated)):
         return
     high = await high_mark(session, source)
     found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
@@ -68,7 +52,7 @@ async def check_unnamed(
     touched = touched_in(reads)
     is_untold = touched.is_every or any(isinstance(read, ddl.DropSchema) for read in reads)
     # Nothing tells the tables of a dropped schema, or of a statement that cannot be read.
-    if is_untold or _is_sum_of(digest, map(_digest, {*touched.tables, *unnamed.stated})):
+    if is_untold or _is_sum_of(digest, map(name_digest, {*touched.tables, *unnamed.stated})):
         return
     raise PrivilegeError(
         _DENIED,

@@ -26,7 +26,7 @@ from ..transactions.snapshot_events import (
     SnapshotRowsEvent,
 )
 from .copy_state import CopyState
-from .hidden_tables import digests_from, stated_with
+from .hidden_tables import stated_with
 from .marks import LOWEST, Place
 from .named_tables import NamedTables
 from .statement_effects import Coverage, changed_tables, moved_tables, takes_rows_away, waits_for_transactions
@@ -43,10 +43,9 @@ class SnapshotCopy:
     def __init__(self) -> None:
         self.tables: dict[TableId, TableCopy] = {}
         self._at_work = TablesAtWork()
-        # How often a table was changed, and what a checkpoint shows of each.
-        self._changes, self._shown = 0, ShownTables()
+        # What a checkpoint shows of each table, and the tables that were changed since.
+        self._shown, self._noted = ShownTables(), dict[TableId, None]()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
-        self._digests: dict[TableId, int] | None = None
         # Tables that statements have made or dropped: see ``Unnamed``.
         self._stated: frozenset[TableId] | None = frozenset()
         self._named: NamedTables | None = None
@@ -238,19 +237,19 @@ class SnapshotCopy:
 
     def _put(self, identity: TableId, table: TableCopy) -> None:
         self.tables[identity] = table
-        self._key_names = self._digests = self._named = None
+        self._key_names = self._named = None
         self._changed(identity)
 
     def _changed(self, identity: TableId) -> None:
-        self._changes += 1
+        self._noted[identity] = None
         self._at_work.note(identity, self.tables[identity])
 
     def _remove(self, identity: TableId) -> None:
         table = self.tables.pop(identity)
         table.dropped()
-        self._changes += 1
+        self._noted[identity] = None
         self._at_work.remove(identity)
-        self._key_names = self._digests = self._named = None
+        self._key_names = self._named = None
         for known in (self._known, self._keys, self._learned):
             known.pop(identity, None)
 
@@ -410,7 +409,9 @@ class SnapshotCopy:
             shown = table.table or Table(*identity, ())
             return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
         for identity, table in self._at_work.look():
-            delivery = table.deliver(place)
+            before, delivery = table.progress, table.deliver(place)
+            if table.progress is not before:
+                self._changed(identity)
             if delivery is not None:
                 self._handed = identity, delivery.behind
                 return SnapshotRowsEvent(
@@ -458,13 +459,11 @@ class SnapshotCopy:
                 if self._leaves(identity, progress):
                     del tables[identity]
         prepared = {xid: touching.keys() for xid, touching in touches.prepared.items()}
-        now = self._shown.now(self.tables, self._changes, is_active=self.is_active)
-        shown = tables.shown(now)
-        if self._digests is None:
-            self._digests = digests_from(self.tables) if self.has_all else {}
-        is_known = not self.has_all or tables.has_same_tables
-        digests = self._digests if is_known else digests_from(shown)
-        return CopyState(shown, prepared, self.has_all, self.selection, tables.stated, digests=digests)
+        shown = tables.shown(self._shown.now(self.tables, self._noted))
+        self._noted.clear()
+        return CopyState(
+            shown.tables, prepared, self.has_all, self.selection, tables.stated, outline=shown.outline
+        )
 
     def _note_ahead(self, tables: TablesAhead, event: QueryEvent) -> None:
         statement, named = self._about(event, tables)

@@ -3,8 +3,11 @@
 A checkpoint may be asked for behind each transaction. It costs the tables that have changed, not all of them.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
+from protocol.records import field, record
+
+from .copy_outline import CopyOutline
 from .table_copy import TableCopy, TableProgress
 from .transaction_touches import TableId
 
@@ -38,50 +41,54 @@ class TablesAhead(MutableMapping[TableId, TableProgress]):
         yield from (table for table, progress in self._changed.items() if progress is not None)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        changed = self._changed.items()
+        return len(self._tables) + sum((one is not None) - (table in self._tables) for table, one in changed)
 
-    @property
-    def has_same_tables(self) -> bool:
-        """Whether no table has come or gone."""
-        return all(
-            progress is not None and table in self._tables for table, progress in self._changed.items()
-        )
-
-    def shown(self, now: dict[TableId, TableProgress]) -> dict[TableId, TableProgress]:
+    def shown(self, now: "Shown") -> "Shown":
         """What a checkpoint shows, where it would show ``now`` without the events."""
-        if not self._changed:
-            return now
-        shown = dict(now)
-        for table, progress in self._changed.items():
+        return now.changed(self._changed)
+
+
+@record(slots=True)
+class Shown:
+    """What a checkpoint shows of each table, and the outline of that. It stays as it is."""
+
+    tables: dict[TableId, TableProgress] = field(default_factory=dict)
+    outline: CopyOutline = field(default_factory=lambda: CopyOutline.of({}))
+
+    def changed(self, changed: Mapping[TableId, TableProgress | None]) -> "Shown":
+        """The same once tables have this progress; None: they have left the copy."""
+        if not changed:
+            return self
+        shown, tables = dict[TableId, TableProgress | None](), self.tables.copy()
+        for table, progress in changed.items():
             if progress is None:
-                shown.pop(table, None)
+                tables.pop(table, None)
+                shown[table] = None
             else:
-                shown[table] = progress.from_place()
-        return shown
+                shown[table] = tables[table] = progress.from_place()
+        return Shown(tables, self.outline.changed(shown, tables))
 
 
 class ShownTables:
-    """What a checkpoint shows of each table now: the same object as before if no table has changed."""
+    """What a checkpoint shows of the tables now: the same object as before if no table has changed."""
 
     def __init__(self) -> None:
         # The progress of each table when it was shown.
         self._seen: dict[TableId, TableProgress] = {}
-        self._shown: dict[TableId, TableProgress] = {}
-        self._changes = -1
+        self._shown = Shown()
 
-    def now(
-        self, tables: Mapping[TableId, TableCopy], changes: int, *, is_active: bool
-    ) -> dict[TableId, TableProgress]:
-        """``changes`` counts how often a table was changed, but for what reads do while the copy ``is_active``."""
-        if is_active or self._changes != changes:
-            self._changes = changes
-            changed = [
-                (identity, table.progress)
-                for identity, table in tables.items()
-                if self._seen.get(identity) is not table.progress
-            ]
-            if changed or len(tables) != len(self._seen):
-                self._seen = {one: seen for one, seen in self._seen.items() if one in tables} | dict(changed)
-                known = {one: shown for one, shown in self._shown.items() if one in tables}
-                self._shown = known | {one: progress.from_place() for one, progress in changed}
+    def now(self, tables: Mapping[TableId, TableCopy], noted: Iterable[TableId]) -> Shown:
+        """``noted`` are the tables that may have changed since the last call."""
+        changed: dict[TableId, TableProgress | None] = {}
+        for identity in noted:
+            progress = tables[identity].progress if identity in tables else None
+            if self._seen.get(identity) is progress:
+                continue
+            changed[identity] = progress
+            if progress is None:
+                del self._seen[identity]
+            else:
+                self._seen[identity] = progress
+        self._shown = self._shown.changed(changed)
         return self._shown

@@ -17,6 +17,7 @@ from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.schemas import table_shapes
 from replica.snapshot import copier, named_tables
+from replica.snapshot.copy_outline import CopyOutline
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.statement_effects import Coverage
@@ -216,6 +217,52 @@ def test_a_checkpoint_shows_anew_what_has_changed(whole: int, monkeypatch: pytes
         assert [table for table, one in state.tables.items() if one.is_void] == [identity(7)]
         assert [*state.tables] == [*first.tables]
     assert not first.tables[identity(7)].is_void
+
+
+def test_a_checkpoint_costs_what_has_changed() -> None:
+    """In the middle of a copy each looked at all tables seven times: 31,000 calls and 26 ms for 10,000 of them."""
+    calls = []
+    for tables in (100, 1_000):
+        source = Source(tables)
+        source.copy.has_all = True
+        source.copy.state().to_text()
+        made = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        for number in range(30):
+            source.step([])
+            ahead: list[Event] = [query(f"CREATE TABLE shop.n{number} (a INT)"), query("DROP TABLE shop.n1")]
+            sys.setprofile(count)
+            try:
+                source.copy.state().to_text()
+                source.copy.state(ahead).to_text()
+            finally:
+                sys.setprofile(None)
+            source.copy.settle(ahead)
+        calls.append(made / 60)
+        state = source.copy.state()
+        assert state.outline == CopyOutline.of(state.tables)
+    assert calls[1] < 1.2 * calls[0]
+
+
+def test_an_empty_table_is_shown_as_read() -> None:
+    """Nothing is delivered of it before its end."""
+    source = Source(2)
+    source.copy.state()
+    [(name, window)] = source.copy.windows(PLACE, 1)
+    assert window.take_low(GtidMark(GTIDS))
+    window.take_view()
+    window.take_high(PLACE)
+    window.take_rows(source.tables[0], (0,), [], None)
+    window.close()
+    assert isinstance(source.copy.deliver(PLACE), SnapshotCompleteEvent)
+    state = source.copy.state()
+    assert state.tables == {name: one.progress for name, one in source.copy.tables.items()}
+    assert state.outline == CopyOutline.of(state.tables)
+    assert state.tables[name].is_read
 
 
 class _Server:

@@ -13,8 +13,11 @@ from protocol.position import BinlogPosition
 from replica.schemas.catalog import Statement
 from replica.schemas.past_history import LoggedStatement
 from replica.snapshot import hidden_tables
+from replica.snapshot.copy_outline import CopyOutline
+from replica.snapshot.copy_outline import name_digest as _digest
 from replica.snapshot.copy_state import Unnamed
-from replica.snapshot.hidden_tables import _digest, _is_sum_of, check_unnamed, digests_from
+from replica.snapshot.hidden_tables import _is_sum_of, check_unnamed
+from replica.snapshot.table_copy import TableProgress
 from replica.sql.ddl_reader import read_statement
 
 
@@ -32,11 +35,12 @@ def test_some_of_the_touched_tables_explain_a_difference(seed: int) -> None:
         assert not _is_sum_of(difference ^ _digest(hidden), map(_digest, touched))
 
 
-def test_each_table_has_the_digest_of_those_from_it_on() -> None:
-    digests = digests_from([("b", "a"), ("a", "b"), ("a", "bc")])
-    assert digests["b", "a"] == _digest(("b", "a"))
-    assert digests["a", "b"] == digests["a", "bc"] ^ _digest(("a", "b"))
-    assert len(set(digests.values())) == 3
+def test_the_digest_of_those_that_wait_from_a_table_on() -> None:
+    a, b, c = ("a", "b"), ("a", "bc"), ("b", "a")
+    outline = CopyOutline.of(dict.fromkeys((c, a, b), TableProgress()))
+    assert outline.digest_from(2) == _digest(c)
+    assert outline.digest_from(0) == outline.digest_from(1) ^ _digest(a)
+    assert len({outline.digest_from(number) for number in range(3)}) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""The tables of a copy in the order of their names, with a letter for the state of each. Pure: no I/O.
+
+A checkpoint may be written for each transaction: which of 10,000 tables are alike is found in the letters, without a
+look at each table. What a table costs is paid when it changes.
+"""
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Final
+
+from protocol.records import record
+from protocol.wire import utf8_bytes
+
+from .table_copy import TableProgress
+from .transaction_touches import TableId
+
+_WAITING, _WHOLE, _BEGUN = b"wcb"
+_WAITS: Final = TableProgress()
+_ONES_BEGUN: Final = re.compile(rb"b")
+_ONES_WAITING: Final = re.compile(rb"w")
+#: Whole tables that stand together.
+_RUN: Final = re.compile(rb"c{3,}")
+# If fewer than one of so many tables is changed, the others are not looked at.
+_FEW: Final = 8
+_DIGEST_BYTES: Final = 16
+
+
+def name_digest(table: TableId) -> int:
+    """The digest of a table's name. That of several tables is the exclusive or of theirs."""
+    schema, name = map(utf8_bytes, table)
+    return int.from_bytes(
+        blake2b(b"%d:%b.%b" % (len(schema), schema, name), digest_size=_DIGEST_BYTES).digest()
+    )
+
+
+@record(slots=True)
+class WholeTables:
+    """Tables that are whole, from a first one to a last one in the order of names, and their rows in all."""
+
+    first: TableId
+    last: TableId
+    rows: int
+
+
+@record(slots=True)
+class CopyOutline:
+    """The ``names`` of tables, and for each a letter of ``kinds`` and its ``rows``. It stays as it is.
+
+    ``waiting`` is the digest of the names of all tables that wait.
+    """
+
+    names: list[TableId]
+    kinds: bytes
+    rows: "array[int]"
+    waiting: int = 0
+
+    @classmethod
+    def of(cls, tables: Mapping[TableId, TableProgress]) -> "CopyOutline":
+        """The outline of these tables."""
+        names = sorted(tables)
+        kinds = bytes(_kind(tables[name]) for name in names)
+        outline = cls(names, kinds, array("Q", (tables[name].rows for name in names)))
+        for name, kind in zip(names, kinds, strict=True):
+            if kind == _WAITING:
+                outline.waiting ^= name_digest(name)
+        return outline
+
+    def changed(
+        self, changed: Mapping[TableId, TableProgress | None], tables: Mapping[TableId, TableProgress]
+    ) -> "CopyOutline":
+        """The outline once these tables are ``changed``; None: it is gone. ``tables`` are all of them then."""
+        if len(changed) * _FEW > len(tables):
+            return CopyOutline.of(tables)
+        # Others have the lists of this one, too.
+        names, kinds, rows, waiting = self.names, bytearray(self.kinds), self.rows[:], self.waiting
+        for table, progress in changed.items():
+            place = bisect_left(names, table)
+            is_there = place < len(names) and names[place] == table
+            if is_there and kinds[place] == _WAITING:
+                waiting ^= name_digest(table)
+            if is_there is (progress is None):
+                names = names.copy() if names is self.names else names
+                end = place + is_there
+                names[place:end], kinds[place:end] = ([], b"") if is_there else ([table], b"b")
+                rows[place:end] = array("Q", () if is_there else (0,))
+            if progress is not None:
+                kinds[place], rows[place] = _kind(progress), progress.rows
+                if kinds[place] == _WAITING:
+                    waiting ^= name_digest(table)
+        return CopyOutline(names, bytes(kinds), rows, waiting)
+
+    @property
+    def begun(self) -> Iterator[TableId]:
+        """The tables that neither wait nor are whole."""
+        return (self.names[found.start()] for found in _ONES_BEGUN.finditer(self.kinds))
+
+    def ends(self) -> tuple[int, int]:
+        """How many tables at the beginning are whole, and the number of the first of those at the end that wait."""
+        whole = len(self.kinds) - len(self.kinds.lstrip(b"c"))
+        return whole, max(len(self.kinds.rstrip(b"w")), whole)
+
+    def whole(self, begin: int, end: int) -> WholeTables:
+        """The tables from one number up to another one, which are whole."""
+        return WholeTables(self.names[begin], self.names[end - 1], sum(self.rows[begin:end]))
+
+    def parted(self, begin: int, end: int) -> tuple[list[TableId], list[WholeTables]]:
+        """The tables from one number up to another one: single ones, and runs of whole ones."""
+        single, runs = list[TableId](), list[WholeTables]()
+        for run in _RUN.finditer(self.kinds, begin, end):
+            single += self.names[begin : run.start()]
+            runs.append(self.whole(*run.span()))
+            begin = run.end()
+        return single + self.names[begin:end], runs
+
+    def digest_from(self, begin: int) -> int:
+        """The digest of the tables from a number on, all of which wait."""
+        digest = self.waiting
+        for found in _ONES_WAITING.finditer(self.kinds, 0, begin):
+            digest ^= name_digest(self.names[found.start()])
+        return digest
+
+
+def _kind(progress: TableProgress) -> int:
+    if progress.is_whole:
+        return _WHOLE
+    return _WAITING if progress == _WAITS else _BEGUN
