@@ -22,6 +22,7 @@ from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
 from ..schemas.logged_statements import LogTraits
 from ..schemas.reading import TableReader, traits_of
+from ..schemas.reconciliation import only_tables
 from ..schemas.schema_keeper import identity_of, stored_history
 from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
@@ -33,6 +34,8 @@ from ..source.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
+# So many tables are asked for by name.
+_FEW: Final = 500
 #: Types of events that are statements.
 STATEMENTS: Final = frozenset({EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED})
 
@@ -133,13 +136,14 @@ class RelaySchemas:
 
 async def _learn(history: SchemaHistory, reader: TableReader) -> None:
     """Enter tables whose columns are not known at the head, the end of the files, as the source has them now."""
-    reading = await reader.read()
     known, place = history.catalog, history.head
-    tables = {
-        table: shape
-        for table, shape in reading.catalog.tables.items()
-        if isinstance(shape, Shape) and not isinstance(known.get(table), Shape)
-    }
+    names = [table for table in await reader.names() if not isinstance(known.get(table), Shape)]
+    if not names:
+        # Each connection would read the columns of all tables.
+        return
+    reading = await reader.read(only_tables(names) if len(names) <= _FEW else "")
+    shapes = {table: reading.catalog.get(table) for table in names}
+    tables = {table: shape for table, shape in shapes.items() if isinstance(shape, Shape)}
     if tables and place < reading.place:
         found = await reader.statements(place, reading.place)
         touched = touched_by(logged.statement for logged in found)

@@ -32,7 +32,8 @@ Row = Sequence[str | None]
 COLUMN_VALUES: Final = 11
 KEY_VALUES: Final = 8
 
-_VIEWS: Final = frozenset({"VIEW", "SYSTEM VIEW"})
+#: Values of TABLE_TYPE that are no tables.
+VIEWS: Final = frozenset({"VIEW", "SYSTEM VIEW"})
 _SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
 _HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
 _KINDS: Final[Mapping[str, KeyKind]] = {
@@ -51,6 +52,7 @@ class BaselineQueries:
     tables: str
     columns: str
     keys: str
+    names: str
 
     @classmethod
     def of(cls, traits: LogTraits, where: str = "") -> "BaselineQueries":
@@ -65,6 +67,7 @@ class BaselineQueries:
             f"CHARACTER_SET_NAME, COLUMN_KEY, EXTRA, {generated} FROM information_schema.COLUMNS {limit}",
             "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE, "
             f"INDEX_TYPE FROM information_schema.STATISTICS {limit}",
+            f"SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES {limit}",
         )
 
 
@@ -129,7 +132,7 @@ def packed_baseline(
             name = TableName(row[0] or "", row[1] or "")
             schema, own_name = map(utf8_bytes, name)
             key = b"%c%b%c%b" % (len(schema), schema, len(own_name), own_name)
-            if key in columns_of and row[2] not in _VIEWS:
+            if key in columns_of and row[2] not in VIEWS:
                 parts = row, columns_of[key], keys_of.get(key, [])
                 catalog.set_listed(name, partial(_unpacked, name, parts, made))
     return catalog
@@ -145,7 +148,7 @@ def _answers() -> Iterator[None]:
 
 
 def _listed(tables: Iterable[Row]) -> dict[TableName, _Listed]:
-    return {TableName(row[0] or "", row[1] or ""): _table_of(row) for row in tables if row[2] not in _VIEWS}
+    return {TableName(row[0] or "", row[1] or ""): _table_of(row) for row in tables if row[2] not in VIEWS}
 
 
 def _table_of(row: Row) -> _Listed:

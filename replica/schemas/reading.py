@@ -32,7 +32,7 @@ from ..source.server_facts import LogMark, Source, log_mark
 from ..source.session import Session
 from ..source.statement_answers import Question, rows_of
 from ..sql.token_reader import TableName
-from .baseline import COLUMN_VALUES, KEY_VALUES, BaselineQueries, packed_baseline
+from .baseline import COLUMN_VALUES, KEY_VALUES, VIEWS, BaselineQueries, packed_baseline
 from .catalog import Catalog, Unknown
 from .finished_changes import tables_in_change
 from .logged_statements import LogTraits, shape_statement
@@ -102,6 +102,11 @@ class TableReader:
         for table in {*locked, *touched.among(catalog.tables)} & catalog.tables.keys():
             catalog.set(table, Unknown(f"{table} was changed while it was read, at {end}"))
         return Reading(catalog, end)
+
+    async def names(self) -> list[TableName]:
+        """The names of all tables that the user may see now, without a place of the log."""
+        rows = _texts(await self._session.query(BaselineQueries.of(self._traits).names, 3))
+        return [TableName(schema or "", name or "") for schema, name, kind in rows if kind not in VIEWS]
 
     async def history(self, source: str) -> SchemaHistory:
         """The tables as they are now, or the whole history if the source serves a relay's files and has one.
