@@ -161,7 +161,7 @@ async def _selected_rows(
     ``sees`` is shown all tables.
     """
     wants = table_filter(options.tables, options.exclude_tables)
-    plain = [pattern.partition(".")[0] for pattern in options.tables]
+    plain = dict.fromkeys(pattern.partition(".")[0] for pattern in options.tables)
     schemas = _SYSTEM
     if all(is_exact(schema) for schema in plain):
         schemas = f"IN ({', '.join(map(hex_literal, plain))})"

@@ -58,7 +58,9 @@ class StreamCopy:
         self._reading: asyncio.Task[None] | None = None
         self._source: Source | None = None
         self._began_at = 0.0
+        # The source's estimates of the rows of each table, and of all.
         self._estimates: dict[tuple[str, str], int] = {}
+        self._estimate = 0
 
     @property
     def is_known(self) -> bool:
@@ -71,7 +73,7 @@ class StreamCopy:
         if copy is None:
             return None
         totals = copy.totals
-        estimate = max(sum(self._estimates.values()), totals.rows)
+        estimate = max(self._estimate, totals.rows)
         seconds = monotonic() - self._began_at
         left = seconds * (estimate - totals.rows) / totals.rows if totals.rows else None
         return SnapshotStatus(
@@ -147,9 +149,9 @@ class StreamCopy:
                 if table not in plans:
                     copy.add_ended(table, progress)
             copy.restore(state)
-        self._estimates |= {
-            one.identity: one.estimate for one in listed.values() if one.identity in copy.tables
-        }
+        for one in listed.values():
+            if one.identity in copy.tables:
+                self._note_estimate(one)
 
     def _select(
         self, state: "CopyState", selection: str, listed: "Mapping[tuple[str, str], Listed]"
@@ -232,11 +234,15 @@ class StreamCopy:
             # Without a key nothing tells rows of the copy from those that the log has brought: these are void.
             is_anew = not plan.key_names and table not in copy.tables
             copy.add(table, key_columns_of(plan), place, TableProgress(is_void=True) if is_anew else None)
-            self._estimates[table] = listed[table].estimate
+            self._note_estimate(listed[table])
         self._account.ordered = [table for table in self._account.ordered if table not in plans]
         assert self._copier is not None
         if not self._copier.is_started:
             self._copier.start(self._options, self._source)
+
+    def _note_estimate(self, listed: "Listed") -> None:
+        self._estimate += listed.estimate - self._estimates.get(listed.identity, 0)
+        self._estimates[listed.identity] = listed.estimate
 
     # The stream's life
 

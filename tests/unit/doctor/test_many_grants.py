@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replica.doctor import privileges
+from replica.config.options import Options
+from replica.doctor import privileges, tables
 from replica.sql.quoting import like_expression
 
 GRANTS = 1000
@@ -24,3 +25,19 @@ def test_thousands_of_grants_are_looked_up(scope: str, monkeypatch: pytest.Monke
     tables = [scope.format(number).replace("`", "").replace("\\", "") for number in range(GRANTS)]
     assert privileges._unreadable(grants, [*tables, "crm.*"]) == ["`crm`.*"]
     assert len(made) <= GRANTS
+
+
+async def test_thousands_of_tables_of_a_schema_name_it_once() -> None:
+    """A list of 10,000 tables made each statement 240 KB long, or 480."""
+    asked: list[str] = []
+
+    class Server:
+        async def query(self, sql: str, columns: int) -> list[tuple[str, ...]]:
+            asked.append(sql)
+            return []
+
+    names = [f"{schema}.t{number}" for number in range(GRANTS) for schema in ("shop", "crm")]
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": names})
+    assert await tables._selected_rows(Server(), options, tables._COPIED, 6) == []  # type: ignore[arg-type]
+    [sql] = asked
+    assert len(sql) < 2_000
