@@ -18,19 +18,23 @@ from ..sql.token_reader import TableName
 
 # ER_LOCK_WAIT_TIMEOUT: a statement changes the table at this moment.
 _LOCKED: Final = 1205
+# Tables whose answers are in memory at once.
+_TOGETHER: Final = 100
 
 
 async def tables_in_change(session: Session, tables: Sequence[TableName]) -> list[TableName]:
     """Wait for each table. Those whose statement lasts longer than a second are returned."""
     await session.query("SET SESSION lock_wait_timeout = 1")
-    answers = await session.query_each(
-        [
-            Question(f"SHOW CREATE TABLE {identifier(table.schema)}.{identifier(table.name)}")
-            for table in tables
+    locked = list[TableName]()
+    for begin in range(0, len(tables), _TOGETHER):
+        # Each answer is a whole CREATE TABLE, and nobody reads it.
+        some = tables[begin : begin + _TOGETHER]
+        answers = await session.query_each(
+            [Question(f"SHOW CREATE TABLE {identifier(one.schema)}.{identifier(one.name)}") for one in some]
+        )
+        locked += [
+            table
+            for table, answer in zip(some, answers, strict=True)
+            if isinstance(answer, ServerError) and answer.code == _LOCKED
         ]
-    )
-    return [
-        table
-        for table, answer in zip(tables, answers, strict=True)
-        if isinstance(answer, ServerError) and answer.code == _LOCKED
-    ]
+    return locked
