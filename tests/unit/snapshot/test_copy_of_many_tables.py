@@ -25,6 +25,7 @@ from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.tables_at_work import CopyTotals
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.snapshot.window import Window
+from replica.source.statement_answers import Answer, Question
 from replica.sql.token_reader import TableName
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRowsEvent
 from tests.support.grouped_events import AT
@@ -270,11 +271,18 @@ class _Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.waits = 0
         self.handshake = SimpleNamespace(is_mariadb=False, version=(9, 7, 0))
 
     async def query(self, sql: str) -> Sequence[tuple[str, ...]]:
         self.asked.append(sql)
+        self.waits += 1
         return []
+
+    async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
+        self.asked += [question.sql for question in questions]
+        self.waits += 1
+        return [[] for _ in questions]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +295,14 @@ async def test_the_shapes_of_many_tables_are_asked_for_together(tables: int, sta
     assert len(server.asked) == statements
     whole = " ".join(server.asked)
     assert all(whole.count(name.name.encode().hex().upper()) == 3 for name in names)
+
+
+async def test_tables_of_many_schemas_are_asked_for_without_a_wait_for_each() -> None:
+    """A table in each of 5,000 schemas took 15,000 round trips before the first row of a copy."""
+    server = _Server()
+    await table_shapes.read_shapes(server, [TableName(f"s{number}", "t") for number in range(1_000)])  # type: ignore[arg-type]
+    assert len(server.asked) == 3_000
+    assert server.waits <= 31
 
 
 async def test_a_table_that_comes_in_is_listed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
