@@ -16,6 +16,7 @@ EVENTS: Final = {
     "binlog_position",
     "pattern-unmatched": "a pattern of tables= has matched nothing: source, pattern, nearest",
     "log-purged": "start= is a time before the source's oldest file: source, binlog_file",
+    "changes-unlogged": "a source's log leaves out changes of selected tables: source, reason",
     "semi-sync-off": "commits on the source do not wait: source",
     "password-exposed": "the password was sent over TLS that nobody verified: source",
     "read-again": "a chunk of the first copy is read again: source, table, error",

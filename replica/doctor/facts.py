@@ -20,6 +20,7 @@ from protocol.errors import PrivilegeError, ReplicaError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
+from ..source.left_out import Replication, replication_of, replication_questions
 from ..source.log_scan import LogScan
 from ..source.semi_sync import enabled_by
 from ..source.server_facts import Source, ask, log_status
@@ -99,7 +100,7 @@ class Facts:
     may_see_log: bool
     filters: tuple[tuple[str, ...], tuple[str, ...]] | None
     replicas: Sequence[OtherReplica] | None
-    is_replica: bool | None
+    replication: Replication
     sessions: Sequence[SessionSetting] | None
     tables: Tables | None
     semi_sync: tuple[str, bool] | None
@@ -147,7 +148,7 @@ async def collect(session: Session, options: Options, *, chosen_id: bool) -> Fac
         may_see_log=newest is not None or not source.log_bin,
         filters=await _filters(session, source),
         replicas=await _replicas(session, source) if chosen_id else None,
-        is_replica=await _is_replica(session, source),
+        replication=replication_of(await session.query_each(replication_questions(source)), source),
         sessions=await _sessions(session),
         tables=await look_at_tables(options),
         semi_sync=await enabled_by(session),
@@ -202,12 +203,6 @@ async def _replicas(session: Session, source: Source) -> list[OtherReplica] | No
         )
         for server_id, host, port, _, *uuid in found
     ]
-
-
-async def _is_replica(session: Session, source: Source) -> bool | None:
-    renamed = not source.is_mariadb and source.version >= (8, 0, 22)
-    found = await rows(session, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS")
-    return None if found is None else bool(found)
 
 
 async def _sessions(session: Session) -> list[SessionSetting] | None:

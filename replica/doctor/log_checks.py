@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
+from ..source.left_out import left_out
 from .facts import Facts
 from .finding import Finding, Remedy, listed, option_file, shell, sql
 from .settings import set_variable
@@ -52,9 +53,9 @@ def check_logged_updates(facts: Facts) -> Iterator[Finding]:
     """A source that is a replica itself must log what it replicates."""
     name = "log_replica_updates"
     known = next((known for known in (name, "log_slave_updates") if known in facts.variables), None)
-    if known is None or facts.is_replica is None:
+    if known is None or facts.replication.is_replica is None:
         return
-    if not facts.is_replica:
+    if not facts.replication.is_replica:
         yield Finding(name, "ok", "the source is not a replica itself")
     elif facts.variables[known].upper() in ("ON", "1"):
         yield Finding(name, "ok", "ON: the source is a replica, and logs what it replicates")
@@ -65,6 +66,26 @@ def check_logged_updates(facts: Facts) -> Iterator[Finding]:
             f"the source is a replica with {known} = OFF: its log lacks all changes that come from its own source",
             option_file(f"{known} = ON"),
         )
+
+
+def check_replication_filters(facts: Facts) -> Iterator[Finding]:
+    """A source that is a replica itself must not pass over changes of selected tables."""
+    name = "replication filters"
+    if not facts.replication.is_replica:
+        return
+    found = {
+        text: None for filters in facts.replication.channels for text in left_out(filters, facts.options)
+    }
+    if not found:
+        yield Finding(name, "ok", "the source replicates all selected tables")
+        return
+    yield Finding(
+        name,
+        "warning",
+        f"the source is a replica that passes over changes of selected tables ({'; '.join(found)}), by its option "
+        "file or CHANGE REPLICATION FILTER: the stream never sees them",
+        tuple(Remedy("out of option file", text) for text in found),
+    )
 
 
 def check_retention(facts: Facts) -> Iterator[Finding]:

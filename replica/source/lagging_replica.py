@@ -2,9 +2,6 @@
 
 MySQL: it has received them. MariaDB: its replication runs, and the domain has not passed their sequences; what it has
 received needs a privilege there that few users have.
-
-A replica without log_replica_updates (MariaDB's default, there log_slave_updates) has these transactions, but not in
-its log: a stream that waits there gets nothing, and then the rows that are written after the promotion.
 """
 
 from collections.abc import Sequence
@@ -13,7 +10,7 @@ from typing import Final
 from protocol.errors import ConnectionLostError, ServerError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet
 
-from .server_facts import Source
+from .server_facts import Source, replica_status_statement
 from .session import Session
 from .statement_answers import read_value
 
@@ -36,34 +33,8 @@ async def check_lag(
         )
 
 
-async def check_logs_replicated(session: Session, source: Source) -> None:
-    """Raise ``ConnectionLostError``, which is tried again, for a replica that does not log what it replicates.
-
-    It can be used once it is promoted. A user without the privilege is told by MariaDB whether replication runs, and
-    by MySQL nothing.
-    """
-    if source.logs_replicated:
-        return
-    try:
-        is_replica = bool(await session.query(_status_statement(source)))
-    except ServerError:
-        is_replica = source.is_mariadb and await _replicates(session)
-    if is_replica:
-        name = "log_slave_updates" if source.is_mariadb else "log_replica_updates"
-        raise ConnectionLostError(
-            f"{session.options.address} is a replica, and has {name}=OFF: its log lacks what it replicates -- set "
-            f"{name} to ON, or wait until it is promoted (RESET REPLICA ALL)"
-        )
-
-
-def _status_statement(source: Source) -> str:
-    if source.is_mariadb:
-        return "SHOW ALL SLAVES STATUS"
-    return "SHOW REPLICA STATUS" if source.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
-
-
 async def _received(session: Session, source: Source) -> GtidSet:
-    sql = _status_statement(source)
+    sql = replica_status_statement(source)
     received = GtidSet()
     try:
         channels = await session.query(sql)

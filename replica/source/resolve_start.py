@@ -26,7 +26,8 @@ from ..config.log_facts import log_facts
 from ..config.selection import Start
 from ..sql.quoting import first_names, hex_literal
 from .gtid_gaps import check_all_have_gtids
-from .lagging_replica import check_lag, check_logs_replicated
+from .lagging_replica import check_lag
+from .left_out import check_left_out
 from .log_scan import LogScan
 from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
@@ -78,6 +79,7 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
     """
     if isinstance(start, Checkpoint):
         return await _from_checkpoint(start, session, source)
+    await check_left_out(session, source, is_move=False)
     if isinstance(start, GtidSet | MariadbGtidSet):
         return await from_gtids(start, session, source)
     if isinstance(start, datetime):
@@ -298,10 +300,11 @@ def can_go_on_at(source: Source, identity: tuple[str | None, int | None], *, by_
 async def check_move(identity: tuple[str | None, int | None], source: Source, session: Session) -> None:
     """Raise ``SourceChangedError`` for another server than before, if a stream would miss rows there.
 
-    GTIDs of one node of Galera may mean nothing on others, and table names may have another case. A replica may log
-    nothing of what it replicates: see ``check_logs_replicated``.
+    GTIDs of one node of Galera may mean nothing on others, and table names may have another case. The log may lack
+    what the stream follows: see ``check_left_out``.
     """
     if identity == (None, None) or is_same_server(identity, source):
+        await check_left_out(session, source, is_move=False)
         return
     if source.counts_alone:
         raise SourceChangedError(
@@ -316,7 +319,7 @@ async def check_move(identity: tuple[str | None, int | None], source: Source, se
             f"another server answers than before, and it has lower_case_table_names=1: {first_names(lost)} matches "
             "no table of its log -- name the tables in lower case, too"
         )
-    await check_logs_replicated(session, source)
+    await check_left_out(session, source, is_move=True)
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:

@@ -288,15 +288,23 @@ async def purged_gtids(session: Session) -> GtidSet:
 
 async def log_status(session: Session, source: Source) -> tuple[str, int] | None:
     """File and position of the log's end; None if the user lacks REPLICATION CLIENT (MariaDB: BINLOG MONITOR)."""
-    question = _status_question(source)
+    question = status_question(source)
     (answer,) = await session.query_each([question])
     return _status_of(answer, question)
 
 
-def _status_question(source: Source) -> Question:
+def status_question(source: Source, columns: int = 2) -> Question:
+    """The question for file and position of the log's end, and its binlog_do_db and binlog_ignore_db."""
     # MySQL renamed the statement in 8.2 and removed the old name in 8.4; MariaDB has the old name.
     renamed = not source.is_mariadb and source.version >= (8, 2)
-    return Question("SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS", 2)
+    return Question("SHOW BINARY LOG STATUS" if renamed else "SHOW MASTER STATUS", columns)
+
+
+def replica_status_statement(source: Source) -> str:
+    """The statement for the status of a server as a replica: a row for each of its channels."""
+    if source.is_mariadb:
+        return "SHOW ALL SLAVES STATUS"
+    return "SHOW REPLICA STATUS" if source.version >= (8, 0, 22) else "SHOW SLAVE STATUS"
 
 
 def _status_of(answer: Answer, question: Question) -> tuple[str, int] | None:
@@ -320,7 +328,7 @@ class LogMark:
 
 async def log_mark(session: Session, source: Source, *before: Question) -> tuple[list[Answer], LogMark]:
     """The answers to the questions, and then a mark of the log, by one wait for the network."""
-    question = _status_question(source)
+    question = status_question(source)
     sets = [Question(_OWNED), Question(_EXECUTED)] if source.has_gtids and not source.is_mariadb else []
     answers = await session.query_each([*before, question, *sets])
     end = _status_of(answers[len(before)], question)

@@ -33,6 +33,7 @@ from replica.doctor.privileges import (
 from replica.doctor.settings import check_settings
 from replica.doctor.table_checks import check_cascades, check_generated_columns, check_primary_keys
 from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
+from replica.source.left_out import Replication
 from replica.source.server_facts import Source
 
 SOURCE = Source(
@@ -87,7 +88,7 @@ def facts(**given: object) -> Facts:
         "may_see_log": True,
         "filters": ((), ()),
         "replicas": [],
-        "is_replica": False,
+        "replication": Replication(False),
         "sessions": [],
         "tables": Tables((), ()),
         "semi_sync": None,
@@ -135,7 +136,7 @@ def test_each_bad_finding_says_what_to_type() -> None:
             may_see_log=False,
             grants=[],
             filters=((), ("shop",)),
-            is_replica=True,
+            replication=Replication(True, ({"replicate_do_db": "shop"},)),
             sessions=[SessionSetting("7", "sql_log_bin", "OFF")],
             tables=Tables((KeylessTable("`a`.`b`", "", frozenset()),), ()),
             given={"tls": "preferred", "heartbeat": 0, "semi_sync": True},
@@ -312,7 +313,7 @@ def test_filters(filters: object, tables: str, out: list[str]) -> None:
 
 
 def test_what_may_not_be_asked_is_not_judged() -> None:
-    found = facts(filters=None, is_replica=None, sessions=None, may_see_log=False)
+    found = facts(filters=None, replication=Replication(None), sessions=None, may_see_log=False)
     for check in (check_filters, check_logged_updates, check_sessions, check_statement):
         assert not list(check(found))
 

@@ -1,0 +1,187 @@
+"""What a server's log leaves out: changes that come by replication, and tables that filters name.
+
+A replica without log_replica_updates (MariaDB's default, there log_slave_updates) logs nothing that it replicates: a
+stream that waits there gets nothing, and then the rows that are written after the promotion. A replica with filters
+(replicate_ignore_table, CHANGE REPLICATION FILTER) does not execute changes of some tables; with binlog_do_db or
+binlog_ignore_db a server does not log some schemas. GTID sets do not tell: they have these transactions.
+
+A stream may begin at such a server, and a warning is logged. It does not move there from another one.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from protocol.conversation.messages import TextValue
+from protocol.errors import ConnectionLostError, ServerError, SourceChangedError
+from protocol.records import record
+
+from ..config.log_facts import log_facts
+from ..config.options import Options
+from ..config.selection import Selection
+from ..config.table_filter import TableFilter, is_exact
+from ..sql.quoting import like_expression
+from .server_facts import Source, replica_status_statement, status_question
+from .session import Session
+from .statement_answers import Answer, Question
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+_KINDS: Final = ("do_db", "ignore_db", "do_table", "ignore_table", "wild_do_table", "wild_ignore_table")
+_CHANNEL_FILTERS: Final = tuple(f"replicate_{kind}" for kind in _KINDS)
+_LOG_FILTERS: Final = ("binlog_do_db", "binlog_ignore_db")
+# The place of Replicate_Do_DB among the columns of a channel's status. MariaDB has two more in front.
+_FIRST_FILTER: Final = 12
+# Providers have their servers' own tables filtered, and nobody selects them who does not name their schema.
+_INTERNAL: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", "innodb_memcache"})
+
+#: Names of filters, such as replicate_do_db, and their values as a server shows them: lists with commas.
+Filters = Mapping[str, str]
+
+
+@record(frozen=True, slots=True)
+class Replication:
+    """Whether a server is a replica (None: it does not say), and the filters of each of its channels."""
+
+    is_replica: bool | None
+    channels: tuple[Filters, ...] = ()
+
+
+def replication_questions(source: Source) -> list[Question]:
+    """What to ask for ``replication_of``. MariaDB shows a channel's status to few users, and its filters to all."""
+    status = Question(replica_status_statement(source))
+    if not source.is_mariadb:
+        return [status]
+    running = Question("SHOW GLOBAL STATUS LIKE 'Slaves_running'", 2)
+    return [status, running, Question(r"SHOW GLOBAL VARIABLES LIKE 'replicate\_%'", 2)]
+
+
+def replication_of(answers: Sequence[Answer], source: Source) -> Replication:
+    """What the answers to ``replication_questions`` say."""
+    status, *others = answers
+    if not isinstance(status, ServerError):
+        first = _FIRST_FILTER + 2 * source.is_mariadb
+        channels = (row[first : first + len(_KINDS)] for row in status)
+        return Replication(bool(status), tuple(_filters(_CHANNEL_FILTERS, values) for values in channels))
+    if not others or any(isinstance(answer, ServerError) for answer in others):
+        return Replication(None)
+    running, variables = (dict(answer) for answer in others if not isinstance(answer, ServerError))
+    if running.get("Slaves_running", "0") == "0":
+        return Replication(None)
+    return Replication(True, (_filters(_CHANNEL_FILTERS, map(variables.get, _CHANNEL_FILTERS)),))
+
+
+def _filters(names: Sequence[str], values: Iterator[TextValue] | Sequence[TextValue]) -> Filters:
+    texts = (
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value or "" for value in values
+    )
+    return dict(zip(names, texts, strict=False))
+
+
+async def check_left_out(session: Session, source: Source, *, is_move: bool) -> None:
+    """Log a warning, once for a stream and server, if its log lacks changes of selected tables.
+
+    A stream that moves there from another server gets an error: ``ConnectionLostError``, which is tried again, for a
+    replica that does not log what it replicates, as it can be used once it is promoted; ``SourceChangedError`` for
+    filters, if ``tables=`` names what they leave out.
+    """
+    options, asked = session.options, f"left out by {source.name}"
+    if source.is_relay or (asked in options.warned and not is_move):
+        return
+    options.warned.add(asked)
+    questions = replication_questions(source)
+    if not source.is_semi_sync:
+        # See ``check_same_log``: a semi-synchronous MariaDB does not answer while it waits for this replica.
+        questions.append(status_question(source, 4))
+    answers = await session.query_each(questions)
+    log: Answer = [] if source.is_semi_sync else answers.pop()
+    replication = replication_of(answers, source)
+    if replication.is_replica and not source.logs_replicated:
+        name = "log_slave_updates" if source.is_mariadb else "log_replica_updates"
+        text = (
+            f"{options.address} is a replica, and has {name}=OFF: its log lacks what it replicates -- set {name} to "
+            "ON, or wait until it is promoted (RESET REPLICA ALL)"
+        )
+        if is_move:
+            raise ConnectionLostError(text)
+        _warn(text, options)
+    unlogged = [] if isinstance(log, ServerError) else [_filters(_LOG_FILTERS, row[2:]) for row in log]
+    lost = [left_out(filters, options) for filters in unlogged]
+    by_channel = [left_out(filters, options) for filters in replication.channels]
+    found = sorted({text for texts in (*lost, *by_channel) for text in texts})
+    if not found:
+        return
+    text = (
+        f"{options.address} leaves out changes of selected tables: {'; '.join(found)} -- take a server that logs "
+        "them, or leave these tables out, too (tables=, exclude_tables=)"
+    )
+    # Another channel may be the one that brings the tables.
+    is_surely = any(lost) or (bool(by_channel) and all(by_channel))
+    if is_move and is_surely and "*" not in options.tables:
+        raise SourceChangedError(text)
+    _warn(text, options)
+
+
+def _warn(text: str, options: Options) -> None:
+    _LOGGER.warning("%s", text, extra=log_facts("changes-unlogged", source=options.address, reason=text))
+
+
+def left_out(filters: Filters, selection: Selection) -> list[str]:
+    """The filters that may leave out tables of the selection, as texts such as "replicate_ignore_db=shop"."""
+    tables = [(schema, table or "*") for schema, _, table in (one.partition(".") for one in selection.tables)]
+    named = {schema for schema, _ in tables}
+    wanted = TableFilter(selection.tables, selection.exclude_tables)
+    lists = {name: [item.strip() for item in value.split(",") if item] for name, value in filters.items()}
+    executed = [item for name, items in lists.items() if name.endswith("do_table") for item in items]
+    found = []
+    for name, items in lists.items():
+        if name.endswith("do_db"):
+            lost = [] if named <= {*items} else items
+        elif name.endswith("do_table"):
+            lost = [] if all(_is_within(one, executed) for one in tables) else items
+        else:
+            lost = [
+                item
+                for item in items
+                if (schema := item.partition(".")[0].replace("\\", "")) not in _INTERNAL or schema in named
+                if _concerns(name, item, tables, wanted)
+                if _as_pattern(item) not in selection.exclude_tables
+            ]
+        if lost:
+            found.append(f"{name}={','.join(lost)}")
+    return found
+
+
+def _concerns(name: str, item: str, tables: Sequence[tuple[str, str]], wanted: TableFilter) -> bool:
+    if name.endswith("_db"):
+        return wanted.may_want_tables_of(item)
+    schema, _, table = item.partition(".")
+    if "wild" not in name:
+        return wanted(schema, table)
+    return any(_meet(one, schema) and _meet(other, table) for one, other in tables)
+
+
+def _as_pattern(item: str) -> str:
+    """The pattern of ``exclude_tables`` for the schema or tables that a filter ignores."""
+    pattern = item.replace("\\", "").replace("%", "*")
+    return pattern if "." in pattern else f"{pattern}.*"
+
+
+def _is_within(table: tuple[str, str], executed: Sequence[str]) -> bool:
+    """Whether one of these filters, with wildcards of LIKE, lets all tables of the pattern through."""
+    return any(
+        all(
+            like == "%" or (is_exact(part) and re.fullmatch(like_expression(like), part) is not None)
+            for part, like in zip(table, item.split(".", 1), strict=False)
+        )
+        for item in executed
+    )
+
+
+def _meet(pattern: str, like: str) -> bool:
+    """Whether a name may fit both a pattern and an expression of LIKE."""
+    if is_exact(pattern):
+        return re.fullmatch(like_expression(like), pattern) is not None
+    return "%" in like or fnmatchcase(like.replace("\\", ""), pattern)

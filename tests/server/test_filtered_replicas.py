@@ -1,0 +1,122 @@
+"""Servers whose log leaves changes out of tables that a stream follows: replication filters, binlog_do_db."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import replica
+from protocol.errors import SourceChangedError
+from replica import BinlogStream
+from tests.faults import topology
+from tests.faults.proxy import FaultProxy
+from tests.server.support.doctor_findings import findings_of
+from tests.server.support.faulty_streams import GTID, start_of, stream_through
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, take_rows
+from tests.support.servers import Server
+
+_ARGUMENTS = {"mysql": (), "mariadb": ("--log-slave-updates",)}
+_TABLES = ("shop.orders", "shop.audit", "other.t")
+
+
+def pair_of(extra_server: Callable[..., Server], name: str, *filters: str) -> tuple[Server, Server, Any]:
+    """A source, its replica with these filters, and the place behind which the tables are created."""
+    common = _ARGUMENTS[name.partition(":")[0]]
+    source, other = extra_server(name, *common), extra_server(name, *common, *filters)
+    topology.follow(other, source)
+    start = start_of(source, GTID)
+    for schema in ("shop", "other"):
+        source.query(f"CREATE DATABASE {schema}")
+    for table in _TABLES:
+        source.query(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+    return source, other, start
+
+
+def insert(server: Server, number: int) -> None:
+    for table in _TABLES:
+        server.query(f"INSERT INTO {table} VALUES ({number})")
+
+
+async def rows_after_move(
+    source: Server, other: Server, proxy: FaultProxy, stream: BinlogStream, count: int
+) -> list[tuple[object, ...]]:
+    """The rows that come from the other server after a move, of two transactions per table."""
+    insert(source, 1)
+    await take_rows(stream, count)
+    proxy.black_hole()
+    proxy.cut_now()
+    insert(source, 2)
+    await asyncio.to_thread(topology.catch_up, other, source)
+    proxy.retarget(other.port)
+    proxy.serve()
+    return await take_rows(stream, count)
+
+
+@pytest.mark.parametrize(
+    "filters", [("--replicate-ignore-table=shop.audit",), ("--binlog-do-db=other",)], ids=str
+)
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_a_stream_does_not_move_to_a_log_that_lacks_its_tables(
+    name: str, filters: tuple[str, ...], extra_server: Callable[..., Server]
+) -> None:
+    """It went on there, and the rows of the filtered tables were missing without an error."""
+    source, other, start = await asyncio.to_thread(pair_of, extra_server, name, *filters)
+    async with asyncio.timeout(SECONDS), FaultProxy(source.port) as proxy:
+        async with stream_through(proxy, source, start=start, tables="shop.*") as stream:
+            with pytest.raises(SourceChangedError, match="leaves out"):
+                await rows_after_move(source, other, proxy, stream, 2)
+            checkpoint = stream.checkpoint
+        with pytest.raises(SourceChangedError, match="leaves out"):
+            async with stream_through(proxy, source, start=checkpoint, tables="shop.*"):
+                pass
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_filters_of_other_tables_do_not_matter(name: str, extra_server: Callable[..., Server]) -> None:
+    filters = ("--replicate-ignore-table=shop.audit", "--replicate-wild-ignore-table=other.%")
+    source, other, start = await asyncio.to_thread(pair_of, extra_server, name, *filters)
+    options: dict[str, Any] = {"start": start, "tables": "shop.*", "exclude_tables": "shop.audit"}
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, **options) as stream,
+    ):
+        assert await rows_after_move(source, other, proxy, stream, 1) == [(2,)]
+        assert stream.status.server_id == other.server_id
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_a_stream_that_begins_there_is_told(
+    name: str, extra_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody was told. Whoever follows all tables is told only, also after a move."""
+    source, other, start = await asyncio.to_thread(
+        pair_of, extra_server, name, "--replicate-ignore-table=shop.audit"
+    )
+    async with asyncio.timeout(SECONDS), FaultProxy(source.port) as proxy:
+        async with stream_through(proxy, source, start=start) as stream:
+            assert len(await rows_after_move(source, other, proxy, stream, 2)) == 2
+        for _ in range(2):
+            async with stream_through(proxy, source, start="now", tables="shop.*"):
+                pass
+    told = [one.message for one in caplog.records if getattr(one, "event", "") == "changes-unlogged"]
+    assert len(told) == 3
+    assert all("shop.audit" in one for one in told)
+    finding = (await findings_of(other, tables="shop.*"))["replication filters"]
+    assert (finding.state, "shop.audit" in finding.message) == ("warning", True)
+    assert (await findings_of(other, tables="shop.orders"))["replication filters"].state == "ok"
+
+
+async def test_a_replica_that_does_not_log_what_it_replicates(
+    extra_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream began there, and nobody was told that nothing of the source comes."""
+    source, other = extra_server("mariadb:11.8"), extra_server("mariadb:11.8")
+    topology.follow(other, source)
+    async with replica.connect(other.dsn(), tls="disabled"):
+        pass
+    [told] = [one for one in caplog.records if getattr(one, "event", "") == "changes-unlogged"]
+    assert "log_slave_updates=OFF: its log lacks what it replicates" in told.message
