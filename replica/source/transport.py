@@ -106,6 +106,35 @@ class _Receiver(asyncio.Protocol):
             self.transport.resume_reading()
 
 
+async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receiver]:
+    """Connect to the first of the host's addresses that answers within its share of ``connect_timeout``.
+
+    The event loop itself tries them in turn, too, and would wait for a silent one until the caller's limit.
+    """
+    loop, addresses = asyncio.get_running_loop(), [options.host]
+    if not _is_address(options.host):
+        found = await loop.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    failures = []
+    for address in addresses:
+        try:
+            async with asyncio.timeout(options.connect_timeout / len(addresses)):
+                return await loop.create_connection(_Receiver, address, options.port)
+        except OSError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    raise OSError("; ".join(str(error) or "no answer" for error in failures))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 class Transport:
     """One connection. Network errors are raised as ``ConnectionLostError``."""
 
@@ -131,7 +160,7 @@ class Transport:
             if options.unix_socket is not None:
                 transport, receiver = await loop.create_unix_connection(_Receiver, options.unix_socket)
             else:
-                transport, receiver = await loop.create_connection(_Receiver, options.host, options.port)
+                transport, receiver = await _connect_to_one(options)
         except OSError as error:
             # This includes a host name that cannot be resolved (socket.gaierror).
             raise ConnectionLostError(

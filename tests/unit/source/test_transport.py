@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import cast
 import pytest
 
 from protocol.errors import ConfigurationError, ConnectionLostError
+from protocol.records import replace
 from replica.config.options import Options
 from replica.source.transport import Transport, _Receiver
 from tests.support.places import ROOT
@@ -39,6 +41,33 @@ async def test_bytes_go_both_ways() -> None:
         await transport.aclose()
         await transport.aclose()
         transport.write(b"to nobody")
+
+
+async def test_a_name_with_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one was never tried: each attempt waited for the first one, up to connect_timeout."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+
+    async def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, plain.port))
+            for host in ("127.0.0.2", "127.0.0.1")
+        ]
+
+    async with server(greet) as plain:
+        with contextlib.ExitStack() as stack:
+            # A listener that accepts nobody, and whose queue is full: packets of others are dropped.
+            dead = stack.enter_context(socket.create_server(("127.0.0.2", plain.port), backlog=0))
+            stack.enter_context(socket.create_connection(dead.getsockname()))
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+            named = replace(
+                plain, host="db.example", hosts=(("db.example", plain.port),), connect_timeout=1.0
+            )
+            async with asyncio.timeout(named.connect_timeout):
+                transport = await Transport.connect(named)
+            assert await transport.read() == b"hello"
+            await transport.aclose()
 
 
 class Foreign:
