@@ -443,7 +443,7 @@ class Copier:
                 if not await self._read_plans(session, table, together):
                     return None
         copied = self._copy.tables.get(table)
-        if copied is not None and (plan.key_names != copied.key.names or not self._copy.follows(table)):
+        if copied is not None and not self._copy.goes_on_by(table, key_columns_of(plan)):
             # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again, or
             # one that is new.
             if not await self._is_copied(session, plan):

@@ -8,7 +8,7 @@ import json
 from base64 import b64decode, b64encode
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from zlib import compress, decompress
 from zlib import error as ZlibError
@@ -23,7 +23,7 @@ from .copied_selection import both_select, selected_by
 from .copy_outline import CopyOutline, WholeTables
 from .table_copy import TableProgress
 from .touches import Key
-from .transaction_touches import WHOLE_TABLE, TableId
+from .transaction_touches import WHOLE_TABLE, KeyColumns, TableId
 from .window import Bound
 
 _VERSION: Final = 1
@@ -62,7 +62,8 @@ class CopyState:
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
     ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
     ``unnamed``: the tables that wait, if the text names the first of them only; ``stated`` is as there, None if
-    nobody knows. ``outline`` is that of the tables, where somebody has it.
+    nobody knows. ``outline`` is that of the tables, where somebody has it. ``orders`` has ``KeyColumns.order`` of
+    tables whose copy has begun; ``keyless`` are tables that are known to have no key.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
@@ -72,6 +73,14 @@ class CopyState:
     stated: frozenset[TableId] | None = frozenset()
     unnamed: Unnamed | None = field(default=None, compare=False)
     outline: CopyOutline | None = field(default=None, compare=False, repr=False)
+    orders: Mapping[TableId, str] = field(default_factory=dict, compare=False)
+    keyless: Collection[TableId] = field(default=(), compare=False)
+
+    def progress_by(self, table: TableId, key: KeyColumns) -> TableProgress:
+        """The progress of a table that has this key now: if it was another one, the copy begins anew."""
+        progress = self.tables[table]
+        before = "" if table in self.keyless else self.orders.get(table, key.order)
+        return progress if before == key.order or not progress.is_begun else progress.anew()
 
     @property
     def is_whole(self) -> bool:
@@ -151,7 +160,7 @@ class CopyState:
         return new
 
     def _text(self) -> str:
-        waiting, whole, begun = [], [], []
+        waiting, whole, begun, orders = [], [], [], []
         outline = self.outline or CopyOutline.of(self.tables)
         tables, content = outline.names, dict[str, object](version=_VERSION, all=self.has_all)
         if self.has_all and len(tables) > MOST_NAMED:
@@ -171,6 +180,8 @@ class CopyState:
                 waiting.append([schema, name])
             else:
                 begun.append([schema, name, *_progress_values(progress)])
+                if order := self.orders.get((schema, name)):
+                    orders.append([schema, name, order])
         prepared = [
             [
                 xid.format_id,
@@ -183,6 +194,10 @@ class CopyState:
         if self.has_all and self.selection:
             content["selected"] = self.selection
         content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
+        if 0 < len(self.keyless) <= MOST_NAMED:
+            content["keyless"] = sorted(table for table in self.keyless if table in self.tables)
+        if orders:
+            content["orders"] = orders
         text = json.dumps(content, separators=(",", ":"))
         return text if len(text) <= _MOST_PLAIN else _COMPRESSED + b64encode(compress(text.encode())).decode()
 
@@ -226,11 +241,21 @@ class CopyState:
                 }
                 for format_id, gtrid, bqual, touched in content["prepared"]
             }
+            orders = {(schema, name): order for schema, name, order in content.get("orders", ())}
+            keyless = frozenset((schema, name) for schema, name in content.get("keyless", ()))
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"the checkpoint's copy cannot be read ({error}): copy the tables again, with start='snapshot'"
             ) from error
-        return cls(tables, prepared, bool(content.get("all")), selection, unnamed=unnamed)
+        return cls(
+            tables,
+            prepared,
+            bool(content.get("all")),
+            selection,
+            unnamed=unnamed,
+            orders=orders,
+            keyless=keyless,
+        )
 
 
 def _plain_text(text: str) -> str:

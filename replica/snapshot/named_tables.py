@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from protocol.binlog.events import QueryEvent
+from protocol.errors import StatementFormatError
+
 from .transaction_touches import TableId
 
 # What stands between two marks or spaces of a statement.
@@ -31,6 +34,15 @@ class NamedTables:
                 is_in_schema = default == table[0].casefold() or _has_word(text, table[0])
                 if is_in_schema and _has_word(text, table[1]):
                     yield table
+
+
+def without_rows(event: QueryEvent, table: TableId) -> StatementFormatError:
+    """The error for a table that is copied while such a statement changes its rows."""
+    return StatementFormatError(
+        f"rows of {'.'.join(table)} were changed by a statement that is logged without its rows, at "
+        f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the source, "
+        "reconnect its sessions, FLUSH BINARY LOGS, and copy the tables again"
+    )
 
 
 def _has_word(text: str, name: str) -> bool:

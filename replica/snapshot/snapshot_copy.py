@@ -12,7 +12,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 from protocol.binlog.events import Event, EventHeader, QueryEvent, RowsEvent, XaPrepareEvent
 from protocol.constants import STATEMENT_FRAME
-from protocol.errors import StatementFormatError
 from protocol.rows.table import Table
 
 from ..sql import ddl_statements as ddl
@@ -28,8 +27,8 @@ from ..transactions.snapshot_events import (
 from .copy_state import CopyState
 from .hidden_tables import stated_with
 from .marks import LOWEST, Place
-from .named_tables import NamedTables
-from .statement_effects import Coverage, changed_tables, moved_tables, takes_rows_away, waits_for_transactions
+from .named_tables import NamedTables, without_rows
+from .statement_effects import Coverage, changed_tables, moved_tables, waits_for_transactions
 from .table_copy import TableCopy, TableProgress
 from .tables_ahead import ShownTables, TablesAhead
 from .tables_at_work import CopyTotals, TablesAtWork
@@ -56,6 +55,8 @@ class SnapshotCopy:
         # The keys of tables that were added, and of those whose touches are kept.
         self._known: dict[TableId, KeyColumns] = {}
         self._keys: dict[TableId, KeyColumns] = {}
+        # Those of them that have no key.
+        self._keyless: set[TableId] = set()
         self._touches = TransactionTouches(
             self._keys, self._add_touches, self._copy_again, self._note_statement
         )
@@ -104,16 +105,22 @@ class SnapshotCopy:
             previous.void()
             progress = progress or previous.progress.anew()
         self._put(table, TableCopy(key, start, progress))
-        self._known[table] = key
+        self._know(table, key)
         if key.names or progress is None or not progress.is_read:
             self._follow(table)
 
-    def add_ended(self, table: TableId, progress: TableProgress) -> None:
-        """Take over a table that is complete, or that does not exist any more."""
+    def add_ended(self, table: TableId, progress: TableProgress, *, is_keyless: bool = False) -> None:
+        """Take over a table that is complete, or that does not exist any more. ``is_keyless``: it is known to be."""
         self._put(table, TableCopy(KeyColumns((), ()), LOWEST, progress))
+        if is_keyless:
+            self._know(table, KeyColumns((), ()))
         if not progress.is_whole:
             self.tables[table].dropped()
         self._changed(table)
+
+    def _know(self, table: TableId, key: KeyColumns) -> None:
+        self._known[table] = key
+        (self._keyless.discard if key.names else self._keyless.add)(table)
 
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
@@ -196,6 +203,10 @@ class SnapshotCopy:
         for table in self._at_work.reading():
             table.forget(window)
 
+    def goes_on_by(self, table: TableId, key: KeyColumns) -> bool:
+        """Whether a table is copied by this key already."""
+        return self.follows(table) and self.tables[table].goes_on_by(key)
+
     def learn(self, table: TableId, key: KeyColumns) -> None:
         """A table is copied by this key, which is another one than before, or was not known."""
         self.tables[table].void()
@@ -252,6 +263,7 @@ class SnapshotCopy:
         self._key_names = self._named = None
         for known in (self._known, self._keys, self._learned):
             known.pop(identity, None)
+        self._keyless.discard(identity)
 
     def _leaves(self, identity: TableId, progress: TableProgress) -> bool:
         """Whether a table that does not exist any more is no part of the copy. It was not copied to its end.
@@ -330,27 +342,20 @@ class SnapshotCopy:
             table.altered()
         else:
             table.perhaps_altered()
-        if self._begins_anew(statement, table.progress):
+        if self._begins_anew(statement, identity, table.progress):
             self._restart(identity)
 
-    def _begins_anew(self, statement: object, progress: TableProgress) -> bool:
-        """Whether a statement about a table begins its copy anew.
-
-        The log does not tell which rows it takes away, and the consumer may have them: from chunks, and where the
-        stream began before the copy, from the log. They are no rows of the copy that is not complete yet.
-        """
-        return self.coverage.restarts or (not progress.is_whole and takes_rows_away(statement))
+    def _begins_anew(self, statement: object, identity: TableId, progress: TableProgress) -> bool:
+        """Whether a statement about a table begins its copy anew."""
+        key = self.tables[identity].key.names if identity in self.tables else ()
+        return self.coverage.begins_anew(statement, progress, key)
 
     def _check_statement(self, event: QueryEvent) -> None:
         if self._named is None:
             self._named = NamedTables(self.tables)
-        for schema, name in self._named.named_in(event.sql, event.schema):
-            if not self.tables[schema, name].progress.is_whole:
-                raise StatementFormatError(
-                    f"rows of {schema}.{name} were changed by a statement that is logged without its rows, at "
-                    f"{event.file}:{event.position}, while the table is copied: SET GLOBAL binlog_format=ROW on the "
-                    "source, reconnect its sessions, FLUSH BINARY LOGS, and copy the tables again"
-                )
+        for identity in self._named.named_in(event.sql, event.schema):
+            if not self.tables[identity].progress.is_whole:
+                raise without_rows(event, identity)
 
     # Reading and delivering
 
@@ -461,15 +466,16 @@ class SnapshotCopy:
         prepared = {xid: touching.keys() for xid, touching in touches.prepared.items()}
         shown = tables.shown(self._shown.now(self.tables, self._noted))
         self._noted.clear()
-        return CopyState(
-            shown.tables, prepared, self.has_all, self.selection, tables.stated, outline=shown.outline
-        )
+        orders = {table: self._known[table].order for table in shown.outline.begun if table in self._known}
+        state = CopyState(shown.tables, prepared, self.has_all, self.selection, tables.stated, orders=orders)
+        state.outline, state.keyless = shown.outline, frozenset(self._keyless)
+        return state
 
     def _note_ahead(self, tables: TablesAhead, event: QueryEvent) -> None:
         statement, named = self._about(event, tables)
         tables.stated = stated_with(tables.stated, statement, tables)
         for identity in named:
-            if self._begins_anew(statement, tables[identity]):
+            if self._begins_anew(statement, identity, tables[identity]):
                 tables[identity] = tables[identity].anew()
         progress = {identity: tables[identity] for identity in named}
         for identity, moved in moved_tables(statement, progress, self.coverage).items():

@@ -1,6 +1,6 @@
 """What statements of the log mean for copies of tables: rows come, go, or get another name. Pure: no I/O."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protocol.records import record
@@ -42,6 +42,23 @@ def takes_rows_away(statement: object) -> bool:
     return isinstance(statement, ddl.TruncateTable | ddl.DropTables | ddl.RenameTables | ddl.DropSchema)
 
 
+def _reorders(statement: object, key: Sequence[str]) -> bool:
+    """Whether rows may lie in another order of a key behind a statement: a column of it has another definition.
+
+    ``key`` has the names that the columns have now, or had before.
+    """
+    names = {name.casefold() for name in key}
+    return isinstance(statement, ddl.AlterTable) and any(
+        isinstance(clause, ddl.ConvertCharset)
+        or (
+            isinstance(clause, ddl.ChangeColumn)
+            and not names.isdisjoint((clause.name.casefold(), clause.column.name.casefold()))
+        )
+        for clause in statement.clauses
+        if names
+    )
+
+
 def changed_tables(statement: ddl.DdlStatement | None) -> set[TableId]:
     """The tables whose columns or rows a statement changes, new names of renamed ones included."""
     if isinstance(statement, ddl.TruncateTable):
@@ -58,6 +75,17 @@ class Coverage:
 
     wants: Callable[[str, str], bool] | None = None
     restarts: bool = False
+
+    def begins_anew(self, statement: object, progress: TableProgress, key: Sequence[str]) -> bool:
+        """Whether a statement about a table begins its copy anew; ``key`` has the names of the key's columns.
+
+        The log does not tell which rows it takes away, and the consumer may have them: from chunks, and where the
+        stream began before the copy, from the log. They are no rows of the copy that is not complete yet. Behind
+        another order of the key, rows that have not been read may lie before the bound up to which all were.
+        """
+        if self.restarts or progress.is_whole:
+            return self.restarts
+        return takes_rows_away(statement) or (progress.is_begun and _reorders(statement, key))
 
 
 def moved_tables(

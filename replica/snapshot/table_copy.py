@@ -13,7 +13,7 @@ from protocol.rows.table import Table
 
 from .marks import Place
 from .touches import NEWEST_KEYS, Corrected, Key, Moved, Row, Segments, Touch, correct, correct_wanted
-from .transaction_touches import KeyColumns
+from .transaction_touches import WHOLE_TABLE, KeyColumns, no_key
 from .window import Bound, Window
 
 #: More keys than this are not read one by one: the table is copied again from its beginning. Each transaction that
@@ -40,6 +40,11 @@ class TableProgress:
     is_read: bool = False
     is_whole: bool = False
     is_void: bool = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there are bounds or keys, which mean nothing for another key of the table."""
+        return not self.is_whole and (self.upto is not None or self.is_read or bool(self.again))
 
     def anew(self) -> "TableProgress":
         """The progress of a copy that begins anew."""
@@ -129,6 +134,13 @@ class TableCopy:
         self._chunks: deque[Window] = deque()
         self._again: Window | None = None
         self._covering = 0
+
+    def goes_on_by(self, key: KeyColumns) -> bool:
+        """Whether the bounds are those of this key. Without bounds its type may be another one."""
+        if self.key.names != key.names or (self.progress.is_begun and self.key.order != key.order):
+            return False
+        self.key.order = key.order
+        return True
 
     @property
     def table(self) -> Table | None:
@@ -287,6 +299,7 @@ class TableCopy:
 
     def _take_empty(self, window: Window) -> None:
         """The table is empty: there is nothing to deliver."""
+        self._check_touches(window)
         self._table = window.table
         self.progress = replace(self.progress, is_read=True)
 
@@ -317,12 +330,18 @@ class TableCopy:
         return self._delivery(window, corrected, replace(self.progress, is_read=True))
 
     def _delivery(self, window: Window, corrected: Corrected, behind: TableProgress) -> Delivery:
+        self._check_touches(window)
         assert window.table is not None
         self._table = window.table
         self.counts.chunks += 1
         self.counts.corrected += bool(corrected.touched)
         behind = replace(behind, rows=behind.rows + len(corrected.rows))
         return Delivery(window.table, corrected.rows, behind, corrected.touched)
+
+    def _check_touches(self, window: Window) -> None:
+        """Raise if the log has changed rows and does not tell which, and no DDL has come behind them that is why."""
+        if self.key.names and window.table is not None and window.touch(WHOLE_TABLE) is not None:
+            raise no_key((window.table.schema, window.table.name))
 
     def _key(self, window: Window, row: Row) -> Key:
         return tuple([row[index] for index in window.key_indexes])

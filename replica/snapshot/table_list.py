@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
+from zlib import crc32
 
 from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError, PrivilegeError, ServerError
@@ -249,7 +250,10 @@ def key_columns_of(plan: ReadPlan) -> KeyColumns:
     """The key of a plan, for following the table in the log."""
     names = plan.table.column_names
     ordinals = tuple(names.index(name) for name in plan.key_names)
+    if not ordinals:
+        return KeyColumns((), ())
+    columns = [plan.shape.columns[index] for index in ordinals]
+    text = ",".join(f"{column.name} {column.column_type} {column.charset}" for column in columns)
     end = next((column.name for column in plan.shape.columns if column.role == "end"), None)
-    if end is None or not ordinals:
-        return KeyColumns(plan.key_names, ordinals)
-    return KeyColumns(plan.key_names, ordinals, end, names.index(end))
+    ordinal = -1 if end is None else names.index(end)
+    return KeyColumns(plan.key_names, ordinals, end, ordinal, f"{crc32(text.encode()):08x}")

@@ -35,7 +35,7 @@ from .touches import DOUBTFUL, GONE, Key, Moved, Row, Touch, Touched, add_touch,
 
 #: Schema and name of a table.
 TableId = tuple[str, str]
-#: The key as which all rows of a table count that has no key. Of another table: its rows are not known.
+#: The key as which all rows of a table count that has no key. Of another table: its rows or their keys are unknown.
 WHOLE_TABLE: Final[Key] = ()
 
 # The end of the period of current rows in MariaDB: the largest TIMESTAMP, with a sign and (11.5) without one; or the
@@ -55,13 +55,15 @@ class KeyColumns:
 
     Without columns the table has no usable key: then all its rows count as one key, ``WHOLE_TABLE``. ``end`` and
     ``end_ordinal`` are the end of the period of a system-versioned table, which tells rows of the past from current
-    rows; None and -1 for other tables.
+    rows; None and -1 for other tables. ``order`` is a digest of the names and types, on which the bounds of chunks
+    depend; empty without columns.
     """
 
     names: tuple[str, ...]
     ordinals: tuple[int, ...]
     end: str | None = None
     end_ordinal: int = -1
+    order: str = ""
     _of_table: Table | None = None
     _indexes: tuple[int, ...] = ()
     _end_index: int = -1
@@ -87,10 +89,7 @@ class KeyColumns:
         elif table.names_from is None and max(*self.ordinals, self.end_ordinal) < len(names):
             self._indexes, self._end_index = self.ordinals, self.end_ordinal
         else:
-            raise SourceConfigurationError(
-                f"{table} is copied by its key ({', '.join(wanted)}), and its rows in the log lack these columns: if "
-                "columns= selects columns, it must name those of the key"
-            )
+            raise no_key((table.schema, table.name))
 
 
 @record(slots=True)
@@ -227,10 +226,15 @@ class TransactionTouches:
         if not key_columns.names:
             touched[WHOLE_TABLE] = DOUBTFUL
             return
-        notes = _Notes(
-            key_columns.indexes(table), touched, identity, self._open, key_columns.end_index(table)
-        )
-        note(event, notes)
+        try:
+            notes = _Notes(
+                key_columns.indexes(table), touched, identity, self._open, key_columns.end_index(table)
+            )
+            note(event, notes)
+        except SourceConfigurationError:
+            # The key is that of the table as it is now: DDL may have brought it since. Then this touch is void before
+            # it matters to a window.
+            touched[WHOLE_TABLE] = DOUBTFUL
 
     def _written(self, event: WriteRowsEvent) -> None:
         self._rows(event, _note_written)
@@ -303,7 +307,7 @@ class _Notes:
     def key(self, row: Row) -> Key:
         key = tuple([row[index] for index in self.indexes])
         if ABSENT in key:
-            raise _no_key(self.table)
+            raise no_key(self.table)
         return key
 
     def add(self, key: Key, touch: Touch) -> None:
@@ -357,7 +361,8 @@ def _is_diff(value: object) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], JsonDiff)
 
 
-def _no_key(table: TableId) -> SourceConfigurationError:
+def no_key(table: TableId) -> SourceConfigurationError:
+    """The error for a table whose rows in the log lack its key."""
     return SourceConfigurationError(
         f"an image of {'.'.join(table)} in the log lacks columns of the key by which the table is copied: set "
         "binlog_row_image=FULL on the source, or give the table a primary key"

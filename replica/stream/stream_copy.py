@@ -143,11 +143,12 @@ class StreamCopy:
         # Touches from before a place up to which everything is visible are not needed.
         place = LOWEST if point.is_visible else self._place()
         for table, plan in plans.items():
-            copy.add(table, key_columns_of(plan), place, state.tables[table] if state else None)
+            key = key_columns_of(plan)
+            copy.add(table, key, place, state.progress_by(table, key) if state else None)
         if state is not None:
             for table, progress in state.tables.items():
                 if table not in plans:
-                    copy.add_ended(table, progress)
+                    copy.add_ended(table, progress, is_keyless=table in state.keyless)
             copy.restore(state)
         for one in listed.values():
             if one.identity in copy.tables:

@@ -274,7 +274,7 @@ class _Server:
         self.waits = 0
         self.handshake = SimpleNamespace(is_mariadb=False, version=(9, 7, 0))
 
-    async def query(self, sql: str) -> Sequence[tuple[str, ...]]:
+    async def query(self, sql: str, _columns: int = 0) -> Sequence[tuple[str, ...]]:
         self.asked.append(sql)
         self.waits += 1
         return []
@@ -315,6 +315,7 @@ async def test_a_table_that_comes_in_is_listed_by_its_name(monkeypatch: pytest.M
         return {name: SimpleNamespace(key_names=KEY.names, table=table)}
 
     monkeypatch.setattr(copier, "read_plans", read_plans)
+    monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
     options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
     reading = copier.Copier(options, copy, lambda: PLACE)
     monkeypatch.setattr(reading, "_source", object())
@@ -357,6 +358,8 @@ async def test_a_table_that_is_altered_while_its_plan_is_read_is_still_there(
         return {name: SimpleNamespace(key_names=KEY.names)}
 
     monkeypatch.setattr(copier, "read_plans", read_plans)
+    monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
+    monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
     reading = copier.Copier(
         Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"}), copy, lambda: PLACE
     )
