@@ -192,15 +192,17 @@ async def _resume_point(greeted: Greeted, broken: Broken) -> StartPoint:
                 ) from error
             # It is this host that cannot serve the stream, and no option of the user: another host may.
             raise SourceChangedError(f"another server answers than the stream began with: {error}") from error
-        place, is_end = BinlogPosition(progress.file, progress.position), False
-        if end is not None and not end.is_open and is_same_server(broken.identity, greeted.source):
+        if is_elsewhere or not progress.file:
+            return point
+        place = BinlogPosition(progress.file, progress.position)
+        if end is not None and not end.is_open:
             # A source that lost the end of its log in a crash may have given its GTIDs anew meanwhile.
             begun = progress.file_begun
             is_end = await check_same_log(place, begun, gtid_set, greeted.session, greeted.source)
-        elif not is_elsewhere:
+        else:
             is_end = await ends_at(place, gtid_set, greeted.session, greeted.source)
         # Until the first file of a new server has come, the place is that of the server before.
-        if not is_elsewhere and progress.file_begun is not None:
+        if progress.file_begun is not None:
             await check_all_have_gtids(place, gtid_set, greeted.session, greeted.source)
         if is_end and not broken.is_torn:
             point = standing_for(place, gtid_set) or point

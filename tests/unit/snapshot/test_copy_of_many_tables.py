@@ -359,7 +359,6 @@ async def test_a_table_that_is_altered_while_its_plan_is_read_is_still_there(
 
     monkeypatch.setattr(copier, "read_plans", read_plans)
     monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
-    monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
     reading = copier.Copier(
         Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"}), copy, lambda: PLACE
     )
@@ -395,6 +394,7 @@ async def test_tables_that_are_read_together_are_planned_together(monkeypatch: p
         return {name: SimpleNamespace(key_names=KEY.names) for name in tables}
 
     monkeypatch.setattr(copier, "read_plans", read_plans)
+    monkeypatch.setattr(copier, "key_columns_of", lambda plan: KEY)
     options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
     reading = copier.Copier(options, copy, lambda: PLACE)
     monkeypatch.setattr(reading, "_source", object())
