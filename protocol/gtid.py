@@ -25,8 +25,8 @@ from .wire import Reader
 SEQUENCE_END = (1 << 63) - 1
 
 _TAG_MAX_LENGTH = 32
-# The text of so many last bounds of a source is not kept, as new transactions change them; nor is that of up to twice
-# as many that come.
+# The text of a source's last bounds is not kept, because new transactions change them: of this many bounds when the
+# text is made, and of up to twice as many after further ones have come.
 _TAIL = 32
 # Characters of a text that an error message quotes.
 _LONGEST_QUOTED = 100
@@ -107,8 +107,8 @@ class GtidSet:
     # For each source and tag the bounds of its intervals in one strictly rising list, [start, end, start, end...],
     # starts included, ends excluded. A number is inside an interval when an odd count of bounds is less than or
     # equal to it. So adding an interval is two bisections and one slice.
-    # ``_heads``, in the same order: of each list how many bounds are in the text behind it, which copies share. A
-    # checkpoint after each transaction took 5 ms for 2,000 sources.
+    # ``_heads`` has for each list, in the same order, a number of bounds and their text, which copies share: without
+    # it a checkpoint after each transaction took 5 ms for 2,000 sources.
     __slots__ = ("_ends", "_heads")
     __hash__: ClassVar[None]  # type: ignore[assignment]
 

@@ -22,7 +22,7 @@ from .zstd import load_zstd
 ZSTD = 0
 NONE = 255
 
-# Events between transactions, or at the begin of one: inside of a compressed transaction they would not be followed.
+# Events between transactions, or at the beginning of one. Nothing would follow them inside a compressed transaction.
 _OUTSIDE = ALONE | {
     EventType.GTID,
     EventType.ANONYMOUS_GTID,

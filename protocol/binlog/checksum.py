@@ -97,7 +97,7 @@ def crc32_matches(event: bytes) -> bool:
 
 
 def _hides_checksums(format_description: bytes) -> bool:
-    """Whether an event that announces no checksums is damaged: with CRC32 as algorithm its own checksum fits."""
+    """Whether damage turned off the algorithm of an event with checksums: with CRC32 its own checksum is right."""
     algorithm = len(format_description) - CHECKSUM_SIZE - 1
     with_checksums = bytearray(format_description)
     with_checksums[algorithm] = CRC32_ALGORITHM
@@ -105,11 +105,11 @@ def _hides_checksums(format_description: bytes) -> bool:
 
 
 def _lacks_creation_time(format_description: bytes) -> bool:
-    """Whether the checksum is right for a time of creation, which is not there.
+    """Whether the checksum is right once the time of creation, which is zero here, is put back.
 
-    For a dump by GTIDs MySQL takes it out, and with binlog_checksum=NONE leaves the checksum as it was
-    (rpl_binlog_sender.cc: m_gtid_clear_fd_created_flag). Only the first file after a start of the server has the
-    time, which is that of the event's header.
+    For a dump by GTIDs MySQL sets the time to zero, and with binlog_checksum=NONE leaves the checksum as it was
+    (rpl_binlog_sender.cc: m_gtid_clear_fd_created_flag). Only the first file after a server start has this time; it
+    equals the time in the event's header.
     """
     begin, end = _CREATED_OFFSET, _CREATED_OFFSET + 4
     if format_description[begin:end] != bytes(4):

@@ -1,4 +1,4 @@
-"""Makes errors of the tree from the errors that reading damaged bytes causes in Python."""
+"""Turns the Python errors that damaged bytes cause into errors of the tree in ``protocol.errors``."""
 
 import struct
 from contextlib import suppress
@@ -8,7 +8,7 @@ from zlib import crc32
 
 from ..errors import ChecksumError, DecodeError
 
-#: What parsers and row readers raise for damaged bytes, besides the errors of the tree.
+#: Python errors that parsers and row readers raise for damaged bytes; they also raise errors of the tree.
 DAMAGE: Final = (
     IndexError,
     struct.error,
@@ -39,7 +39,7 @@ def wrong_checksum(raw: bytes) -> ChecksumError:
 
 
 def _clear_frames(place: TracebackType | None) -> None:
-    """As ``traceback.clear_frames``: to import that module takes 6 ms, and memory that may not be there."""
+    """Do ``traceback.clear_frames``. Importing that module takes 6 ms, and memory that may be used up."""
     while place is not None:
         # A frame that still runs cannot be cleared.
         with suppress(RuntimeError):

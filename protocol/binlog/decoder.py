@@ -147,7 +147,7 @@ class EventDecoder:
         self._known = self._known_tables.tables
         #: How many statements so far may have changed tables.
         self.table_statements = 0
-        #: Tables opened anew though no statement of the log is between, and where: it may lack one.
+        #: Tables with a new table id, and where, although no statement came in between: the log may lack one.
         self.renumbered: list[tuple[Table, str, int]] = []
         # The table of the last table map, if it is new and has no names.
         self._nameless: list[MappedTable] = []

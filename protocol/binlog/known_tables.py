@@ -1,8 +1,9 @@
 """Keeps the tables of table maps by the bytes that describe them, within a limit of memory.
 
-A table map comes before each statement's rows, nearly always one that came before. What follows the names in it, the
-shape, is parsed once for all tables that have it: a source of 50,000 tables often has few shapes. Tables and shapes
-that were kept the longest are forgotten first. This module reads no rows and decides nothing for the user.
+Each statement's rows follow a table map, and nearly always the same table map has come earlier. The part after the
+names, called the shape, is parsed once for all tables with equal shapes: a source of 50,000 tables often has few.
+The tables and shapes that were kept longest are forgotten first. This module reads no rows and decides nothing for
+the user.
 """
 
 from typing import Final

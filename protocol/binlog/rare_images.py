@@ -1,8 +1,9 @@
 """Reads rows events whose images are not compiled, and counts their bytes until compiling them is worth it.
 
-With ``binlog_row_image=MINIMAL`` nearly every event may have another combination of columns. For such a load the way
-to the rows costs as much as the rows, so there is one function for each table and rows format, which gets the bytes
-in front of the rows. ``rows_events`` decides for which events it is called; ``row_interpreter`` reads the values.
+With ``binlog_row_image=MINIMAL`` nearly every event may have another combination of columns. For such a load,
+finding the row reader costs as much as reading the rows. So there is one function for each table and rows format,
+which reads the bytes in front of the rows itself. ``rows_events`` decides for which events it is called;
+``row_interpreter`` reads the values.
 """
 
 from collections.abc import Callable
@@ -24,13 +25,14 @@ RareReader = Callable[[bytes, int, int], list[Any] | None]
 
 
 def no_rare_reader(data: bytes, position: int, end: int) -> None:
-    """Knows no event."""
+    """Returns None for every event."""
 
 
 class ImageCounters:
-    """Counts the bytes of rows of images that are not compiled, by a hash of the images. Others may take their place.
+    """Counts the bytes of rows of images that are not compiled, by a hash of the images.
 
-    ``least`` is the number of bytes, for each column of the images, from which on compiling them is worth it.
+    Images with equal hashes replace each other. Compiling images is worth it from ``least`` bytes of rows for each of
+    their columns.
     """
 
     def __init__(self, least: int, max_event_bytes: int) -> None:
@@ -39,7 +41,7 @@ class ImageCounters:
         self._counters: list[tuple[object, bytes, int] | None] = [None] * _COUNTERS
 
     def is_rare(self, mark: object, prefix: bytes, size: int, columns: int) -> bool:
-        """Whether too few bytes of rows with these images have come; ``size`` more come now.
+        """Whether too few bytes of rows with these images have come so far, the ``size`` bytes of now included.
 
         ``mark`` and ``prefix`` stand for the images of a table.
         """

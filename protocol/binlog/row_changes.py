@@ -106,10 +106,10 @@ def image_of(table: Table, row: Row) -> Image:
 
 
 def images_of(table: Table, rows: Sequence[Row]) -> Iterable[Image]:
-    """The rows of one event of the log as by ``image_of``.
+    """``image_of`` for all rows of one event.
 
-    The event says once which columns its images have, so what the first row lacks, all lack. By functions of C alone
-    a row takes 0.3 us in place of 0.7, and an event 1 us more.
+    All images of an event have the same columns, so a column that the first row lacks is missing in every row. Each
+    row is handled by C functions alone: a row takes 0.3 us instead of 0.7, an event 1 us more.
     """
     if len(rows) < _MANY or ABSENT in rows[0]:
         return [image_of(table, row) for row in rows]

@@ -72,7 +72,7 @@ _NO_CELL = Cell("None")
 _INFLATED = frozenset({ColumnType.MARIADB_VARCHAR_COMPRESSED, ColumnType.MARIADB_BLOB_COMPRESSED})
 # Memory for the row readers of one decoder: compiled functions and the layouts of tables.
 _COMPILED_BYTES: Final = 64 << 20
-# Images with at most so many columns have their steps kept, so many for each layout.
+# The steps of images of at most _FEW_COLUMNS columns are kept: _IMAGES_KEPT of them for each layout.
 _FEW_COLUMNS: Final = 4
 _MOST_CHANGED: Final = 100
 _IMAGES_KEPT: Final = 16
@@ -84,9 +84,9 @@ LARGE_EVENT: Final = 1 << 20
 # A row tuple, and each of its items.
 _TUPLE_BYTES: Final = 64
 _ITEM_BYTES: Final = 8
-# So many times ``max_event_bytes`` the row tuples of an event may take, without their values.
+# The row tuples of an event, without their values, may take ``max_event_bytes`` times this.
 _TUPLES_FACTOR: Final = 4
-# A table whose rows are mainly documents has more than one JSON column among so many.
+# The rows of a table are mainly documents if more than one in so many columns is JSON.
 _DOCUMENTS_SHARE: Final = 4
 
 
@@ -135,14 +135,14 @@ class Layout:
         return (int.from_bytes(bitmap, "little") & (1 << len(self.cells)) - 1).bit_count()
 
     def present(self, bitmap: bytes) -> tuple[int, ...]:
-        """The indexes of the columns in an image. Servers set the bits after the last column, or do not."""
+        """The indexes of the columns in an image. Some servers set the bits after the last column, others do not."""
         return tuple(index for index, bit in enumerate(bits_set(bitmap, len(self.cells))) if bit)
 
 
 def _image(kept: dict[bytes, ImageSteps], steps: Sequence[Step], bitmap: bytes) -> ImageSteps:
-    """The steps of an image of a layout; ``kept`` and ``steps`` are its own.
+    """The steps of an image of a layout; ``kept`` and ``steps`` belong to the layout.
 
-    No method: readers that are kept in a layout and know it would be freed by the garbage collector only.
+    No method: a reader that its layout keeps, and that refers to it, is freed by the garbage collector only.
     """
     found = kept.get(bitmap)
     if found is None:
@@ -174,9 +174,9 @@ class MappedTable:
     def renumber(
         self, table_id: int, file: str, position: int, changed: list[tuple[Table, str, int]]
     ) -> bool:
-        """Take another id. Returns whether the table had one, and its names, which the log lacks, may be others now.
+        """Take a new id. Returns whether the table had another id before, and its names are not from the log.
 
-        Then it is added to ``changed``; if that has many, the source has closed all of its tables.
+        Then these may be outdated, and the table is added to ``changed``; many mean that the source has closed all.
         """
         is_changed = self.table_id is not None and self.is_wanted and self.logged.names_from == "history"
         if is_changed and len(changed) < _MOST_CHANGED:
@@ -245,7 +245,7 @@ class RowReaders:
             self._counters = ImageCounters(least, max_event_bytes)
         # Compiled readers in the order of their compilation.
         self._compiled: BoundedCache[RowReader, _Compiled] = BoundedCache(_COMPILED_BYTES, self._forget)
-        # Rises with each reader that has to make room for another: then only more frequent images are compiled.
+        # Number of readers dropped to make room for others; the higher, the later images are compiled.
         self._forgotten = 0
 
     def reader(self, mapped: MappedTable, rows_format: RowsFormat, body: Reader) -> tuple[bytes, RowReader]:
@@ -328,11 +328,11 @@ class RowReaders:
         self._forgotten += 1
         least = self._compiler.bytes_before_compiling
         if self._counters is not None and least is not None:
-            # Twice the bytes once half of the compiled readers have been replaced, and so on.
+            # Twice the bytes once half as many readers have been dropped as are kept, and so on.
             self._counters.least = least * (1 + 2 * self._forgotten // max(len(self._compiled), 1))
 
     def _weigh(self, reader: RowReader) -> None:
-        """A compiled reader has become larger."""
+        """Note that a compiled reader has become larger."""
         stored = self._compiled.get(reader)
         if stored is not None:
             self._compiled.keep(reader, stored, reader_size(reader, stored.columns))
@@ -342,7 +342,7 @@ class RowReaders:
         cells = tuple(self._cell(column) for column in columns)
         required = frozenset(index for index, column in enumerate(columns) if not column.nullable)
         selected = () if self._compiler.is_counting else mapped.selected
-        # A column that cannot be read stands for itself.
+        # A column that cannot be read has no cell: the column itself is compared.
         kinds = tuple(
             column if cell is _NO_CELL else cell for column, cell in zip(columns, cells, strict=True)
         )
@@ -360,7 +360,7 @@ class RowReaders:
         return layout
 
     def _cell(self, column: Column) -> Cell:
-        """A column that cannot be read is an error only in an image that has it."""
+        """The cell of a column; ``_NO_CELL`` if it cannot be read, which is an error only in an image that has it."""
         try:
             return self._cells.cell(column)
         except DecodeError:
@@ -420,7 +420,7 @@ class RowReaders:
         return self._limited(layout, rows_format, bitmaps, interpreted_reader(images, width, apply_diff))
 
     def _steps(self, layout: Layout) -> list[Step]:
-        """The steps of all columns; those that are not selected have the place after the last one."""
+        """The steps of all columns; columns that are not selected get the place behind the last item."""
         places = {index: place for place, index in enumerate(layout.selected)}
         steps: list[Step] = []
         for index, cell in enumerate(layout.cells):
@@ -444,8 +444,8 @@ class RowReaders:
     ) -> RowReader:
         """The same reader with the limits that some tables need.
 
-        The ``COMPRESSED`` columns of an event may have ``max_event_bytes``. Of a wide table whose images hold few
-        columns, events too small for ``reader`` to look at them make too many tuples.
+        The decompressed ``COMPRESSED`` columns of an event may have ``max_event_bytes``. In a wide table whose images
+        hold few columns, even events that are too small for the check in ``reader`` can make too many tuples.
         """
         if not (layout.is_inflated or layout.is_wide or rows_format.is_compressed):
             return read_rows

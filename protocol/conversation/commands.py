@@ -62,7 +62,7 @@ def command_reader(payload: bytes, command: int) -> Reader:
 
 @record(frozen=True, slots=True)
 class Answered:
-    """A command that was answered when it was read. 23 KB of compressed packets may be three million of them."""
+    """A command that was answered when it was read. 23 KB of compressed packets can hold three million commands."""
 
 
 @record(frozen=True, slots=True)

@@ -255,7 +255,7 @@ class CompressedFrameStream(FrameStream):
         number, frames = packet
         self._packet_restarts = ()
         if not frames:
-            # No frame begins in it. Each of a million of them allowed one more number, in quadratic time.
+            # No frame begins in it. If each one allowed a further number, a million would take quadratic time.
             return True
         if number != self.sequence and not super().buffered:
             super().allow_restart(number)

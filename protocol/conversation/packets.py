@@ -21,8 +21,9 @@ from ..errors import DecodeError, ProtocolError, ReplicaError
 from ..wire import too_large, unpack_u32
 
 Item = TypeVar("Item")
-#: Items, bytes, the place of a frame, the end of those to read, its number << 24, the largest length -> the place of
-#: the first frame that was not read, its number << 24, and the place of the last one that was read.
+#: Reads frames into items. Arguments: items, bytes, the place of the first frame, the end of the bytes to read, the
+#: first frame's number << 24, the largest length. Returns the place and the number << 24 of the first frame that was
+#: not read, and the place of the last frame that was read.
 Walk = Callable[[list[Item], bytes, int, int, int, int], tuple[int, int, int]]
 #: Payloads without their prefix -> their items.
 Read = Callable[[Sequence[bytes]], list[Item]]
@@ -45,12 +46,12 @@ LARGE_BULK_SIZE = 1 << 16
 # Smaller chunks are joined before they are read, in pieces of this size.
 _PIECE_SIZE = 1 << 16
 
-# Length of a prefix -> reads a frame's header and the prefix behind it.
+# By the length of a prefix: the function that unpacks a frame's header and the prefix behind it.
 _PREFIXED_HEADERS = tuple(struct.Struct(f"<I{length}s").unpack_from for length in range(5))
 
 # Bytes in front of an event: a zero, and the two of a semi-synchronous source.
 _EVENT_PREFIX = 3
-#: A frame's number in its header: one more, and all its bits.
+#: In a frame's header as an integer: 1 of the frame's number, and all bits of the number.
 SEQUENCE_STEP = 1 << 24
 SEQUENCES = 0xFF << 24
 
@@ -133,7 +134,7 @@ class FrameStream:
         return None if taken is None else self._removed + taken
 
     def _take(self, prefix: bytes) -> bytes | None:
-        """The next whole payload behind ``_removed``; that is the prefix if a payload of several frames has it."""
+        """The next whole payload without ``_removed``: the prefix, if a payload of several frames begins with it."""
         while (frame := self._read_frame()) is not None:
             if self._parts is None:
                 is_large = len(frame) == MAX_FRAME_PAYLOAD

@@ -2,8 +2,8 @@
 
 ``remembered`` puts one in front of a function.
 
-A cache that empties itself when it is full turns a load that is a little too large for it into one without any cache:
-4,500 tables in rotation took a hundred times the time of 4,000. This one keeps what fits.
+A cache that empties itself when it is full is of no use for a load slightly above its limit: 4,500 tables in rotation
+took a hundred times as long as 4,000. This one keeps what fits.
 """
 
 from collections import OrderedDict

@@ -139,10 +139,10 @@ def _number(text: str) -> float | Decimal:
 
 
 def _decimal_cell(column: Column) -> Cell:
-    """DECIMAL by ``_decimal``, or, where the point stands as the column has it, without a call of it: 80 ns less.
+    """DECIMAL. If the point is where the column's scale puts it, ``_decimal`` is not called, which saves 80 ns.
 
-    Up to four digits behind the point leave room for an exponent of three, which is harmless; of more digits the size
-    of the number is tested.
+    In up to four digits behind the point there is room for an exponent of three digits only, which is harmless; with
+    more digits the size of the number is tested.
     """
     scale = column.metadata & 0xFF
     number = "{f}[0]({v}.decode())"

@@ -62,7 +62,7 @@ _LENGTH_SIZES: Final = {252: 2, 253: 3, 254: 8}
 # To cut a row's values of variable size out takes as long as their integers save.
 _FEWEST_CUT: Final = 3
 _CODES_KEPT: Final = 64
-# What two bytes of a frame's length can say.
+# The largest length of a frame that two bytes can hold.
 _LARGEST_WALKED: Final = 0xFFFF
 
 
@@ -126,7 +126,7 @@ def _made(writer: "_CarefulWriter", function: str, **names: object) -> Any:
 
 @lru_cache(_CODES_KEPT)
 def _code(source: str) -> CodeType:
-    """Compiled text. Of thousands of tables many are alike, and to compile a reader takes longer than 500 rows."""
+    """Compiled text, cached: many of thousands of tables are alike, and to compile takes as long as 500 rows."""
     return compiled(source, _KIND)
 
 

@@ -15,13 +15,13 @@ ROW_HEAD: Final = 5
 
 _FRAME_HEADER: Final = 4
 _unpack_head = struct.Struct("<IB").unpack_from
-# A frame's header as an integer, less one of these, is the size of a frame with this number; twice all numbers.
+# For each frame number, all of them twice: a frame's header as an integer, minus this, is the size of the frame.
 _NUMBERS: Final = tuple((number << 24) - _FRAME_HEADER for number in range(256)) * 2
 
-# Frames of one size are looked for where so many stand, and up to so many at a time.
+# The least and the largest number of frames of one size that are found together.
 _FEWEST_EQUAL: Final = 16
 _MOST_EQUAL: Final = 2048
-# Frames that are read one by one before equal ones are looked for again: at first, and later.
+# How many frames are read one by one before the next search for frames of one size: at first, and later.
 _ONE_BY_ONE: Final = 64, 256
 _SEQUENCE: Final = bytes(range(256)) * (_MOST_EQUAL // 256 + 1)
 
@@ -44,9 +44,9 @@ class UndecodedRows:
     def walk(
         self, items: list[int], data: bytes, position: int, limit: int, sequence: int, largest: int
     ) -> tuple[int, int, int]:
-        """Add the frames of rows from ``position`` on, up to one that is no row, or not there as a whole.
+        """Add the frames of rows from ``position`` on, up to a frame that is no row or is not complete.
 
-        Also those behind ``limit``, which are at hand. Returns as every ``Walk`` does.
+        Frames behind ``limit`` are added, too: their bytes are there. Returns what every ``Walk`` returns.
         """
         begin, before, number = position, len(items), sequence >> 24
         most = largest + _FRAME_HEADER

@@ -63,16 +63,16 @@ Recurring = Callable[[int, bytes, int], Read | None]
 #: Errors of the fast readers, after which the plain decoder reads the document.
 UNUSUAL: Final = (UnusualError, DecodeError, IndexError, ValueError, struct.error)
 
-# Documents of one size before a layout is made of the last one, which saves less where the shape is compiled. Values
-# that are equal in all of them are no values.
+# How many documents of one size have to come before a layout is made of the last one; more if the shape is compiled,
+# because then a layout saves less. Bytes of values that are equal in all of them become part of the layout.
 _SIGHTS: Final = 8
 _SIGHTS_OF_COMPILED: Final = 16
-# Documents of a shape, and their bytes, before they are noted: keys that are ids are new in each document, and a
-# layout of small documents takes as long to make as the loops take for a hundred of them. Where many shapes are
-# noted already, only those that are compiled push out others.
+# How many documents of a shape, and how many of their bytes, have to come before the shape is noted: keys that are
+# ids are new in each document, and making a layout of a small document takes as long as the loops take for a hundred
+# of them. If many shapes are noted already, only compiled shapes replace others.
 _FEW_SIGHTS: Final = 4
 _FEW_BYTES: Final = 4096
-# Bytes of documents kept to tell such values; others are only counted.
+# Bytes of documents that are kept to find values that never change; further documents are only counted.
 _SIGHTS_BYTES: Final = 1 << 19
 # A layout takes some 10 KB, and that of a document of 8 KB three times as much.
 _KEPT: Final = 256
@@ -81,7 +81,7 @@ _KEPT_OF_A_SIZE: Final = 4
 # Layouts of a shape that may be made before the first hit, and hits that pay for one more.
 _ALLOWANCE: Final = 4
 _HITS_PER_LAYOUT: Final = 64
-# Misses before the layouts are given up, unless there were so many hits for each.
+# The layouts of a shape are given up after so many misses, unless there were so many hits for each miss.
 _PATIENCE: Final = 1024
 _HITS_PER_MISS: Final = 3
 _SIZES_KEPT: Final = 1024
@@ -173,7 +173,7 @@ class Layouts:
             self._sights_bytes -= sum(map(len, account.sights.pop(size)))
 
     def _judge(self, account: _Account, shape: Shape) -> None:
-        """Count anew if layouts fit most documents, else give layouts up: then documents cost as much as without."""
+        """Begin counting again if layouts fit most documents; else give layouts up for this shape."""
         if account.hits < _HITS_PER_MISS * account.misses:
             self.refused.add(shape)
             self._drop(self._accounts.pop(shape))
