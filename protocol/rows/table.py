@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from ..charset import charset_of_collation
-from ..constants import MAX_COLUMNS, MAX_EVENT_SIZE, ColumnType
+from ..constants import MAX_COLUMNS, ColumnType
 from ..errors import DecodeError
 from ..records import field, record
 from ..wire import Reader, bitmap_size, bits_set, check_size, utf8_text
@@ -101,15 +101,6 @@ class TableShape:
         ):
             object.__setattr__(table, field_name, value)
         return table
-
-
-def parse_table_map(reader: Reader, mariadb: bool = False, max_event_bytes: int = MAX_EVENT_SIZE) -> Table:
-    """Parse the body of a TABLE_MAP event after its table id and flags.
-
-    Raises what ``parse_names`` and ``parse_shape`` raise.
-    """
-    schema, name = parse_names(reader)
-    return parse_shape(reader, mariadb, max_event_bytes).named(schema, name)
 
 
 def parse_names(reader: Reader) -> tuple[str, str]:

@@ -12,9 +12,8 @@ after this is visible"). Low marks that hold:
 
 from typing import Final, Protocol
 
-from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet
-from protocol.position import FIRST_POSITION, file_number, split_file_name
+from protocol.position import FIRST_POSITION, file_number
 from protocol.records import record
 
 
@@ -78,15 +77,6 @@ class PositionMark:
 
 #: The lowest place: no transaction lies before it.
 LOWEST: Final = Place("", 0, GtidSet())
-
-
-def check_ordered(first: str, second: str) -> None:
-    """Raise ``ConfigurationError`` if two log files have no order: they have no number."""
-    for name in (first, second):
-        if not split_file_name(name)[1]:
-            raise ConfigurationError(
-                f"a copy needs log files with numbers, and {name!r} has none: set log_bin"
-            )
 
 
 def _order(place: Place) -> tuple[int, int]:
