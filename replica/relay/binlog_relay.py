@@ -232,10 +232,13 @@ class BinlogRelay:
 
     async def _open(self) -> Session | None:
         """Connect; None if the relay is closed meanwhile, also while the source does not answer."""
-        self._opening = asyncio.create_task(Session.open(self._options))
+        opening = self._opening = asyncio.create_task(Session.open(self._options))
         try:
-            return await self._opening
+            return await opening
         except asyncio.CancelledError:
+            if opening.done() and not (opening.cancelled() or opening.exception()):
+                # It was open already, and nobody else would close it.
+                opening.result().abort()
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
