@@ -21,12 +21,13 @@ def selection_text(tables: Sequence[str], exclude: Sequence[str]) -> str:
 
 
 def both_select(one: str, other: str) -> str:
-    """The text of the tables that two selections have in common."""
+    """The text of the tables that two selections have in common. It ends in the patterns of ``other``."""
     if one == other or not (_is_told(one) and _is_told(other)):
         return other
     both = json.loads(one)
     # A stream that starts again and again adds its own patterns once.
-    return _text(both + [pair for pair in json.loads(other) if pair not in both])
+    newest = json.loads(other)
+    return _text([pair for pair in both if pair not in newest] + newest)
 
 
 def selected_by(text: str) -> WantsTable | None:

@@ -150,13 +150,13 @@ class CopyState:
         if before != selection:
             self.unnamed = None
         selected = selected_by(before)
-        if not (copies_new and self.has_all) or selected is None or before == selection:
-            return []
-        new = [table for table in listed if not selected(*table)]
-        self.tables |= dict.fromkeys(new, TableProgress(is_void=True))
-        if new:
+        new = [] if selected is None else [table for table in listed if not selected(*table)]
+        if self.selection != before and (new or selected is None):
             # Their rows of tables that were not selected are not known: at an XA COMMIT all is read again.
             self.prepared = {}
+        if not (copies_new and self.has_all) or before == selection:
+            return []
+        self.tables |= dict.fromkeys(new, TableProgress(is_void=True))
         return new
 
     def _text(self) -> str:
@@ -191,7 +191,7 @@ class CopyState:
             ]
             for xid, tables in self.prepared.items()
         ]
-        if self.has_all and self.selection:
+        if self.selection:
             content["selected"] = self.selection
         content |= {"waiting": waiting, "begun": begun, "whole": whole, "prepared": prepared}
         if 0 < len(self.keyless) <= MOST_NAMED:

@@ -134,7 +134,8 @@ class StreamCopy:
         ]
         copy = self._begin_copy(source)
         copy.has_all = state is None or state.has_all
-        copy.selection = selection if state is None else state.selection
+        if state is not None:
+            copy.selection = state.selection
         if copy.has_all:
             copy.coverage.wants = self._covers(copy.selection)
         plans = await self._read_plans(session, source, unfinished)
@@ -309,6 +310,7 @@ class StreamCopy:
             await self._copier.aclose()
 
     def _begin_copy(self, source: Source) -> "SnapshotCopy":
+        from ..snapshot.copied_selection import selection_text
         from ..snapshot.copier import Copier
         from ..snapshot.snapshot_copy import SnapshotCopy
 
@@ -316,6 +318,7 @@ class StreamCopy:
         self._copy.dialect = Dialect(
             source.is_mariadb, source.version, 0, source.folds_names, source.explicit_timestamps
         )
+        self._copy.selection = selection_text(self._options.tables, self._options.exclude_tables)
         self._copy.coverage.restarts = self._options.snapshot_restarts_after_ddl
         self._copier = Copier(self._options, self._copy, self._place)
         self._source = source

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import replica
+from replica import Checkpoint
 from tests.server.support.copied_tables import Kept, make_table
-from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, executed, stream_of
 from tests.support.servers import Server
 
 
@@ -78,6 +79,55 @@ async def test_xa_that_is_prepared_between_two_lives(
     assert [kept.differences(server, schema, name) for name in later] == [[]] * len(later)
     assert kept.violations == []
     assert came == reads
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_xa_that_was_prepared_before_a_table_is_selected_and_ordered(
+    server: Server, schema: str, is_ordered: bool
+) -> None:
+    """The filter kept the rows of the ordered table from the consumer, and its copy does not show them yet."""
+    for name in "tu":
+        make_table(server, schema, name, 10)
+    kept = Kept(dict.fromkeys("tu", ("id",)))
+
+    async def follow_on(
+        start: object, names: str, order: str = "", commit: Callable[[], object] | None = None
+    ) -> Checkpoint:
+        """Follow to the end of the log, or to the XA COMMIT that comes when an ordered table is complete."""
+        # A stream without anything to follow ends before its order.
+        server.query(f"UPDATE {schema}.t SET a = a + 1 WHERE id = 2")
+        selected, stop = [f"{schema}.{name}" for name in names], None if commit else "now"
+        copied = 0
+        async with (
+            asyncio.timeout(SECONDS),
+            stream_of(server, tables=selected, start=start, stop=stop) as stream,
+        ):
+            if order:
+                await stream.snapshot(f"{schema}.{order}")
+            async for tx in stream.transactions():
+                await kept.take(tx)
+                checkpoint, copied = tx.checkpoint, copied + (tx.outcome == "snapshot" and tx.voided is None)
+                if commit is not None and tx.xid is not None and tx.outcome == "commit":
+                    break
+                # The rows and the end.
+                if commit is not None and copied == 2:
+                    commit()
+                    copied += 1
+        return checkpoint
+
+    checkpoint = await follow_on(executed(server) if is_ordered else "snapshot", "t", "t" * is_ordered)
+    with server.connect() as session, session.cursor() as cursor:
+        cursor.execute(f"XA START '{schema}'")
+        for name in "tu":
+            cursor.execute(f"INSERT INTO {schema}.{name} VALUES (990, 1, 'x')")
+        for sql in ("END", "PREPARE"):
+            cursor.execute(f"XA {sql} '{schema}'")
+        checkpoint = await follow_on(checkpoint, "t")
+        checkpoint = await follow_on(checkpoint, "tu", "u", lambda: cursor.execute(f"XA COMMIT '{schema}'"))
+    await follow_on(checkpoint, "tu")
+    assert [kept.differences(server, schema, name) for name in "tu"] == [[], []]
+    assert kept.violations == []
 
 
 async def test_a_selection_that_grows_in_the_midst_of_a_copy_of_many(
