@@ -348,6 +348,24 @@ def test_a_table_without_a_key_is_complete_when_prepared_transactions_have_ended
         assert [type(resumed.deliver(place))] == events
 
 
+def test_a_complete_table_without_a_key_is_known_as_that_behind_a_kill() -> None:
+    """Its rows are hidden from the moment at which it begins anew, which the consumer is told once."""
+    copy, place, key = SnapshotCopy(), Place("binlog.000001", 4), KeyColumns((), ())
+    copy.add(IDENTITY, key, place, TableProgress(rows=3, is_read=True, is_whole=True))
+    state, resumed = CopyState.from_text(copy.state().to_text()), SnapshotCopy()
+    resumed.add_ended(IDENTITY, state.tables[IDENTITY], is_keyless=state.orders[IDENTITY] == "")
+    row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
+    assert not resumed.hides(row)
+    assert resumed.state().to_text() == copy.state().to_text()
+    resumed.settle([query("XA COMMIT X'09',X'',1")])
+    event = resumed.deliver(place)
+    assert type(event) is SnapshotRestartedEvent
+    resumed.settle([event])
+    assert resumed.hides(row)
+    assert resumed.goes_on_by(IDENTITY, key)
+    assert resumed.deliver(place) is None
+
+
 def prepared(xid: int) -> list[Event]:
     """An XA transaction with a row of the table."""
     row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(xid, 2, 3)])
