@@ -4,7 +4,7 @@ The user needs SELECT on the tables. A shape is valid for a SELECT only if the s
 ``SelectList.check`` compares them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -15,7 +15,7 @@ from ..source.session import Session
 from ..source.statement_answers import Question, rows_of
 from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
-from .baseline import BaselineQueries, baseline
+from .baseline import BaselineQueries, Row, baseline
 from .logged_statements import LogTraits
 from .shape import Shape
 
@@ -27,6 +27,8 @@ _SINGLE: Final = " AND TABLE_NAME ="
 # Fewer tables of a schema are asked for one by one: for several at once, MariaDB and MySQL 5.6 open all tables of the
 # schema (calc_lookup_values_from_cond() in sql_show.cc takes only names that are compared with =).
 _FEW: Final = 16
+# Reads of tables that are dropped, renamed or made meanwhile.
+_READS: Final = 5
 
 
 async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[TableName, Shape]:
@@ -38,12 +40,15 @@ async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[Tab
     traits = LogTraits(handshake.is_mariadb, handshake.version)
     shapes: dict[TableName, Shape] = {}
     for group in _groups(conditions_of(tables)):
-        asked = [sql for where in group for sql in _of_tables(BaselineQueries.of(traits, where))]
-        answers = await session.query_each([*map(Question, asked)])
-        # The answers to the queries of tables, of columns and of keys.
-        parts = [
-            [tuple(map(_text, row)) for one in answers[at::3] for row in rows_of(one)] for at in range(3)
-        ]
+        asked = [Question(sql) for where in group for sql in _of_tables(BaselineQueries.of(traits, where))]
+        for _ in range(_READS):
+            answers = await session.query_each(asked)
+            # The answers to the queries of tables, of columns and of keys.
+            parts = [
+                [tuple(map(_text, row)) for one in answers[at::3] for row in rows_of(one)] for at in range(3)
+            ]
+            if not _is_torn(*parts):
+                break
         for name, shape in baseline((), *parts).tables.items():
             if isinstance(shape, Shape):
                 shapes[name] = shape
@@ -79,6 +84,14 @@ def conditions_of(tables: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 def _of_tables(queries: BaselineQueries) -> tuple[str, str, str]:
     return queries.tables, queries.columns, queries.keys
+
+
+def _is_torn(tables: Sequence[Row], columns: Sequence[Row], keys: Sequence[Row]) -> bool:
+    """Whether a table was dropped, renamed or made between the queries: it would have no columns, or no key."""
+    with_columns, with_keys = ({row[:2] for row in rows} for rows in (columns, keys))
+    has_lost_columns = any(row[:2] not in with_columns for row in tables if "VIEW" not in str(row[2:3]))
+    # COLUMN_KEY says that there is a key.
+    return has_lost_columns or any(any(row[8:9]) and row[:2] not in with_keys for row in columns)
 
 
 def _text(value: TextValue) -> str | None:

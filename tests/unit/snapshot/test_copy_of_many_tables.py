@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from itertools import islice
 from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -303,6 +304,28 @@ async def test_tables_of_many_schemas_are_asked_for_without_a_wait_for_each() ->
     await table_shapes.read_shapes(server, [TableName(f"s{number}", "t") for number in range(1_000)])  # type: ignore[arg-type]
     assert len(server.asked) == 3_000
     assert server.waits <= 31
+
+
+@pytest.mark.parametrize("lacks", ["COLUMNS", "STATISTICS"])
+async def test_a_table_that_is_made_anew_between_the_queries_is_read_again(lacks: str) -> None:
+    """It had no key: "there is no key to copy by" ended the stream. Or it had no columns, and counted as dropped."""
+    answers = {
+        "information_schema.TABLES": ("shop", "t", "BASE TABLE", "InnoDB", "utf8mb4_bin"),
+        "information_schema.COLUMNS": ("shop", "t", "1", "id", "int", "int", "NO", None, "PRI", "", ""),
+        "information_schema.STATISTICS": ("shop", "t", "PRIMARY", "1", "id", None, "0", "BTREE"),
+    }
+
+    class Torn(_Server):
+        async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
+            await super().query_each(questions)
+            return [self._answer(question.sql) for question in questions]
+
+        def _answer(self, sql: str) -> list[Any]:
+            [(name, row)] = [one for one in answers.items() if f"FROM {one[0]}" in sql]
+            return [] if self.waits == 1 and lacks in name else [row]
+
+    [shape] = (await table_shapes.read_shapes(Torn(), [TableName("shop", "t")])).values()  # type: ignore[arg-type]
+    assert shape.primary_key == ("id",)
 
 
 async def test_a_table_that_comes_in_is_listed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
