@@ -39,6 +39,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     column_values     the defaults of columns
     conversions       rows of a table in another form, after DDL; ``convert_tasks`` converts file by file
     table_merges      merges from the waiting rows of tables to their commits
+    table_versions    whether a table was taken back to an older version than its state
     deleted_rows      which rows of a table a copy of it lacks
     changed_values    whether a change of a column's type changes stored values
     append_tasks      waiting rows -> new files of changes

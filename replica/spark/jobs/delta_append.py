@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -46,6 +46,7 @@ from .partitioned_files import (
 )
 from .spark_session import save
 from .staging import schema_from_text, schema_to_text
+from .table_versions import shown_version
 
 NAME: Final = "mysql-replica-delta"
 # The number of last commits among which a RESTORE is looked for.
@@ -130,27 +131,15 @@ def check_restored(target: str, storage: Mapping[str, str]) -> None:
     The table keeps the numbers of the micro-batches that it lost, so these would be skipped.
     """
     try:
-        history = DeltaTable(target, storage_options=dict(storage)).history(_HISTORY)
+        table = DeltaTable(target, storage_options=dict(storage))
     except TableNotFoundError:
         return
-    commits = {int(entry["version"]): entry for entry in history}
-    writes = [version for version, entry in commits.items() if entry.get("operation") == "WRITE"]
-    if writes and (version := _shown(commits)) < max(writes):
+    writes = [int(entry["version"]) for entry in table.history(_HISTORY) if entry.get("operation") == "WRITE"]
+    if writes and (version := shown_version(table, max(writes))) < max(writes):
         raise CheckpointError(
             f"{target} was restored to version {version}, and lacks the rows that its query has appended since, up "
             f"to version {max(writes)} -- restore it to that version, or begin in another folder"
         )
-
-
-def _shown(commits: Mapping[int, Mapping[str, Any]]) -> int:
-    """The version of the last write whose rows a table still has; -1 if it was restored to a time."""
-    version = max(commits)
-    while (entry := commits.get(version)) is not None and entry.get("operation") != "WRITE":
-        if entry.get("operation") == "RESTORE":
-            version = int(entry["operationParameters"].get("version") or -1)
-        else:
-            version -= 1
-    return version
 
 
 def _has(table: DeltaTable, query: str, batch: int) -> bool:

@@ -74,6 +74,7 @@ class TableState:
     ``merged_batch`` at ``merged_at``, in seconds since 1970. ``since``: since when all versions of the table are
     states that the source had; 0: not yet. ``is_settling``: it was copied, and merges may find rows that are later
     than the changes (``rows_again``). ``key`` has the columns of the primary key at the last merge, or in the copy.
+    ``version``: the version of the Delta table when this was saved; -1: not known, or no table yet.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class TableState:
     since: int = 0
     is_settling: bool = False
     key: list[str] = field(default_factory=list)
+    version: int = -1
 
     def spelled(self, name: str, others: Iterable[str] = ()) -> str:
         """A column's name with the letter case in which it is known here: to the server, ``ID`` is ``id``.
@@ -248,6 +250,7 @@ class JobState:
     def rename(self, name: str, new: str) -> None:
         """Rename a table to a name that no table has."""
         self.tables[new] = self.tables.pop(name)
+        self.tables[new].version = -1
         if name in self.again:
             self.again[new] = self.again.pop(name)
         self.absent.add(name)
@@ -393,6 +396,11 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
     rows = _rows_of(table, target, storage)
+    if any(kind == _PLACE and (name, value) != (query, json.dumps(done)) for kind, name, value, _ in rows):
+        raise CheckpointError(
+            f"{target}/{FOLDER} was restored to an older version, and no longer says what the tables have: restore "
+            "it to its last version, or begin in another folder"
+        )
     return _state_of(_with_parts(rows, target, storage), target), done
 
 

@@ -24,6 +24,7 @@ from .job_state import JobState, TableState, Waiting
 from .leaves import MOST_BYTES
 from .micro_batch import Batch
 from .staging import Staged, StagingFile, delete_files
+from .table_versions import note_versions, older_tables
 from .target import Target
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ class Keeper:
             # Saved now: after its next step, a table no longer shows that it was merged before.
             state.merges += 1
             job_state.save(self._target.path, state, query, done, self._target.storage)
+        batch = _later_batch(self._target, query, done, state)
+        for name, error in older_tables(self._target, state):
+            batch.trouble(name, error)
         if done >= number:
             self._saved = query, done, state
         else:
@@ -268,6 +272,7 @@ class Keeper:
         target = self._target
         if state.copied is None:
             _publish(state, batch)
+        note_versions(state, batch.tables())
         job_state.save(target.path, state, query, number, target.storage)
         # ``read_current`` may still be reading rows that waited until now.
         seconds = _READER_SECONDS if self._policy.seconds else 0

@@ -117,7 +117,7 @@ class SettledCopy:
             # The remedy must name the job's target: this copy will be deleted.
             state.parked[name] = why.replace(self._target.remedy(name), self._owner.remedy(name))
         for table in state.tables.values():
-            table.since, table.is_settling = 0, False
+            table.since, table.is_settling, table.version = 0, False, -1
         number = last_batch(self._state.checkpoint, self._target.storage)
         if number is None:
             offset = Offset.from_dict(json.loads(plan.offset))

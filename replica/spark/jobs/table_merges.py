@@ -19,6 +19,7 @@ from .kept_table import ATTEMPTS, OTHERS, KeptTable, Step
 from .merge_tasks import merge
 from .merges import Merge, Merged
 from .spark_session import our_errors
+from .table_versions import lost_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ class Merger:
 
     def run(self, tables: Iterable[TableMerge]) -> None:
         """Merge tables. Those that have their rows already are passed over."""
-        tables = list(tables)
+        tables = list(filter(self._is_whole, tables))
         conformed = self._each(_conform, tables)
         waiting = [one for one, is_needed in zip(tables, conformed, strict=True) if is_needed]
         for _ in range(ATTEMPTS):
@@ -66,6 +67,13 @@ class Merger:
             done = _each(_committed, pairs)
             waiting = [one for (one, _), is_done in zip(pairs, done, strict=True) if not is_done]
         raise CheckpointError(f"{waiting[0].table.path}: {OTHERS}")
+
+    def _is_whole(self, one: TableMerge) -> bool:
+        """Whether a table has the rows that its state says it has."""
+        error = lost_rows(one.table, one.known)
+        if error is not None:
+            self.on_trouble(one.table.name, error)
+        return error is None
 
     def _each(self, function: Callable[[TableMerge], bool], tables: Sequence[TableMerge]) -> list[bool]:
         """The results of the function for each table; False for a table with an error."""

@@ -1,0 +1,125 @@
+"""A table that was taken back to an older version, alone: the rows that it lost do not come again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+from deltalake import DeltaTable
+
+from protocol.errors import CheckpointError
+from replica.spark.jobs import job_state, mirror
+from replica.spark.jobs.kept_table import table_path
+from replica.spark.jobs.past_table import PastTable
+from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
+
+THREE = {"id": 3, "k": "", "a": 3}
+
+
+def restored(path: Path, older: Path) -> None:
+    DeltaTable(path).restore(DeltaTable(older).version())
+
+
+def copied(path: Path, older: Path) -> None:
+    shutil.rmtree(path)
+    shutil.copytree(older, path)
+
+
+def deleted(path: Path, older: Path) -> None:
+    shutil.rmtree(path)
+
+
+def reasons(kept: Kept) -> dict[str, str]:
+    return {
+        row["table"]: row["reason"] for row in mirror.progress(str(kept.path)).to_pylist() if row["reason"]
+    }
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """Two tables with two rows each, and a copy of one of them from when it had one row."""
+    found = Kept(tmp_path / "target")
+    found.target = replace(found.target, parks=True, is_live=True)
+    found.say(CREATE, CREATE.replace(" t ", " u ")).insert(ONE).insert(ONE, table="shop.u").run()
+    shutil.copytree(path_of(found), tmp_path / "older")
+    found.insert(TWO).insert(TWO, table="shop.u").run()
+    return found
+
+
+def path_of(kept: Kept) -> Path:
+    return Path(table_path(str(kept.path), "shop.t"))
+
+
+@pytest.mark.parametrize("take_back", [restored, copied, deleted])
+@pytest.mark.parametrize("has_changes", [True, False])
+def test_an_older_table_is_parked(
+    kept: Kept, tmp_path: Path, take_back: Callable[[Path, Path], None], has_changes: bool
+) -> None:
+    """It went on without the rows between, and nobody was told."""
+    take_back(path_of(kept), tmp_path / "older")
+    if has_changes:
+        kept.insert(THREE)
+    kept.insert(THREE, table="shop.u").run()
+    assert kept.rows("shop.u") == [ONE, TWO, THREE]
+    [(name, reason)] = reasons(kept).items()
+    assert name == "shop.t"
+    assert "an older copy than" in reason
+    assert "resync --target" in reason
+
+
+@pytest.mark.parametrize("take_back", [restored, copied, deleted])
+def test_without_parking_it_is_an_error(
+    kept: Kept, tmp_path: Path, take_back: Callable[[Path, Path], None]
+) -> None:
+    kept.target = replace(kept.target, parks=False)
+    take_back(path_of(kept), tmp_path / "older")
+    with pytest.raises(CheckpointError, match=r"shop\.t: .* an older copy than"):
+        kept.insert(THREE).run()
+
+
+def test_what_others_commit_is_no_loss(kept: Kept, tmp_path: Path) -> None:
+    """Nor is a RESTORE that was undone."""
+    table = DeltaTable(path_of(kept))
+    version = table.version()
+    table.optimize.compact()
+    table.restore(version - 1)
+    table.restore(version)
+    table.optimize.compact()
+    kept.insert(THREE).run()
+    assert not reasons(kept)
+    assert kept.rows() == [ONE, TWO, THREE]
+
+
+def test_a_table_that_was_dropped_and_made_anew_has_versions_of_its_own(kept: Kept) -> None:
+    kept.say("DROP TABLE t", CREATE, "RENAME TABLE u TO v").insert(THREE).run()
+    kept.say("RENAME TABLE t TO u, v TO t").run()
+    kept.insert(THREE).run()
+    assert not reasons(kept)
+    assert kept.rows() == [ONE, TWO, THREE]
+    assert kept.rows("shop.u") == [THREE]
+
+
+def test_a_history_too(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, kind=PastTable)
+    kept.target = replace(kept.target, parks=True, is_live=True)
+    kept.say(CREATE).insert(ONE).run()
+    kept.insert(TWO).run()
+    table = DeltaTable(path_of(kept))
+    table.restore(table.version() - 1)
+    kept.insert(THREE).run()
+    assert list(reasons(kept)) == ["shop.t"]
+
+
+def test_a_state_that_was_restored(kept: Kept) -> None:
+    """It keeps the number of the last micro-batch, but says what was known earlier."""
+    table = DeltaTable(f"{kept.path}/{job_state.FOLDER}")
+    table.restore(table.version() - 1)
+    with pytest.raises(CheckpointError, match="restored"):
+        kept.insert(THREE).run()
