@@ -31,6 +31,7 @@ from .selection import (
     SELECTION_READERS,
     OptionReader,
     Selection,
+    near_options,
     one_of,
     read_boolean,
     read_text,
@@ -257,11 +258,7 @@ def parse_dsn(dsn: str) -> dict[str, object]:
         raise ConfigurationError("dsn: after the ? write option=value pairs, joined by &")
     for name, text in pairs:
         if name not in _READERS:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name.lower().replace("-", "_"), _READERS, 1)
-            hint = f" -- did you mean {near[0]}?" if near else ""
-            raise ConfigurationError(f"dsn: there is no option {name!r}{hint}")
+            raise ConfigurationError(f"dsn: there is no option {name!r}{near_options(name, _READERS)}")
         if name in values:
             raise ConfigurationError(f"dsn: {name} is given twice")
         if name not in _TEXT_OPTIONS:

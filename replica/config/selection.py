@@ -109,6 +109,21 @@ def named(name: str, parse: Callable[[_Given], _Value], given: _Given) -> _Value
 # One reader per option.
 
 
+def near_options(name: str, known: Iterable[str]) -> str:
+    """The options that an unknown name may mean, to be added to an error; empty if none is near.
+
+    They contain the name, or one is much like it. ``tls-ca``, ``tlsCa`` and ``tls_ca`` are one name here.
+    """
+    from difflib import get_close_matches
+
+    def plain(text: str) -> str:
+        return re.sub("[-_]", "", text.lower())
+
+    wanted, names = plain(name), {plain(one): one for one in known}
+    near = [one for one in names if wanted and wanted in one] or get_close_matches(wanted, names, 1)
+    return f" (did you mean {' or '.join(names[one] for one in near[:2])}?)" if near else ""
+
+
 def wrong_value(name: str, value: object, expected: str) -> ConfigurationError:
     return ConfigurationError(f"{name}: {expected}, not {value!r}")
 

@@ -16,7 +16,14 @@ from protocol.errors import ConfigurationError
 from protocol.records import field, record
 
 from ..arrow import Images
-from ..config.selection import SELECTION_READERS, one_of, read_boolean, table_patterns, whole_number
+from ..config.selection import (
+    SELECTION_READERS,
+    near_options,
+    one_of,
+    read_boolean,
+    table_patterns,
+    whole_number,
+)
 from ..config.table_filter import exact_pattern
 from ..files.log_files import read_whole
 from ..spool.live_log import SPOOL_BYTES
@@ -125,9 +132,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     named = {name.lower(): (name, value) for name, value in given.items()}
     unknown = [name for key, (name, _) in sorted(named.items()) if key not in _NAMES]
     if unknown:
+        told = ", ".join(f"{name}{near_options(name, _NAMES.values())}" for name in unknown)
         raise ConfigurationError(
-            f"mysql-binlog: unknown option {', '.join(map(_with_hint, unknown))}; the options are "
-            f"{', '.join(sorted(_NAMES.values()))}"
+            f"mysql-binlog: unknown option {told}; the options are {', '.join(sorted(_NAMES.values()))}"
         )
     values = {_NAMES[name]: value for name, (_, value) in named.items()}
     read = {
@@ -141,16 +148,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _check(options, values)
     return options
-
-
-def _with_hint(name: str) -> str:
-    """An unknown option with the options that it may mean; some of these contain a name of ``replica.connect``."""
-    from difflib import get_close_matches
-
-    wanted = name.lower().replace("_", "")
-    near = [known for known in _NAMES if wanted in known] or get_close_matches(wanted, _NAMES, 1)
-    hint = " or ".join(_NAMES[known] for known in near[:2])
-    return f"{name} (did you mean {hint}?)" if hint else name
 
 
 def parse_size(name: str, text: str) -> int:

@@ -386,11 +386,19 @@ def test_a_hook_that_nothing_would_await(hook: object) -> None:
     assert build(on_status=print).on_status is print
 
 
-def test_a_wrong_option_of_a_dsn_names_the_near_one() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^dsn: there is no option 'tabels' -- did you mean tables\?$"
-    ):
-        build("mysql://repl@db?tabels=shop.*")
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("tabels", r" \(did you mean tables\?\)"),
+        ("tlsCa", r" \(did you mean tls_ca\?\)"),
+        ("public-key", r" \(did you mean server_public_key_path or get_server_public_key\?\)"),
+        ("quark", ""),
+        ("", ""),
+    ],
+)
+def test_a_wrong_option_of_a_dsn_names_the_near_one(given: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^dsn: there is no option '{given}'{hint}$"):
+        build(f"mysql://repl@db?{given}=shop.*")
 
 
 def test_no_event_class_is_no_selection() -> None:
