@@ -75,7 +75,7 @@ class SchemaKeeper:
     """
 
     def __init__(self, options: Options, check_store: Callable[[], None] = lambda: None) -> None:
-        self.tracker = SchemaTracker(options)
+        self.tracker = SchemaTracker(options, asks=True)
         self._options = options
         self._store = options.schemas
         self._check_store = check_store
@@ -291,7 +291,7 @@ class SchemaKeeper:
             if is_passing_refusal(error) or is_account_limit(error):
                 raise
             self._warn(event.table, str(error))
-            found, until = None, place
+            found, until = self.tracker.sought(event), place
         if found is None:
             self._nameless.note(name, place, until, *followed)
         return found
@@ -330,9 +330,9 @@ class SchemaKeeper:
             self._warn(
                 event.table, "the user cannot see the table: grant SELECT on it, unless the table was dropped"
             )
-            return None, until
+            return self.tracker.sought(event), until
         self.tracker.note(name, place)
-        named = self.tracker.named(event)
+        named = self.tracker.sought(event)
         if named is None and self._options.on_schema_mismatch == "error":
             later = [changed for changed in history.places_of(name) if place < changed]
             hides = await hides_columns(session, *name)

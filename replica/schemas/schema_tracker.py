@@ -36,11 +36,16 @@ _FAR: Final = 16 << 20
 
 
 class SchemaTracker:
-    """Follows one stream. ``history`` is None until tables have been read or loaded."""
+    """Follows one stream. ``history`` is None until tables have been read or loaded.
 
-    def __init__(self, options: Options) -> None:
+    ``asks``: the source can be asked for names that the history lacks (``sought``).
+    """
+
+    def __init__(self, options: Options, *, asks: bool = False) -> None:
         self._wants_table = table_filter(options.tables, options.exclude_tables)
         self._takes_nameless = options.on_schema_mismatch == "positional"
+        # Tables whose lost names were sought; None if they cannot be sought.
+        self._sought: set[TableName] | None = set() if asks else None
         self._traits: LogTraits | None = None
         self.history: SchemaHistory | None = None
         # How many statements have been followed, and how many of them may let the user see other tables.
@@ -78,6 +83,7 @@ class SchemaTracker:
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
         """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
+        self._sought = None if self._sought is None else set()
         self._is_new = False
         self.begin = self._told_begin = None
         self._reached = self._told = ("", 0)
@@ -180,16 +186,31 @@ class SchemaTracker:
             self._unsaved.append(self.history.head_line())
 
     def named(self, event: TableMapEvent) -> Table | None:
-        """The table with the names of its place; None if the history does not know them."""
+        """The table with the names of its place; None if the history does not know them.
+
+        A column of the past that nothing names any more is @n, if the user agrees, once its name was sought.
+        """
+        table = self._found(event)
+        if table is None or not nameless(table):
+            return table
+        is_lost = self._sought is None or self.name_of(event.table) in self._sought
+        return table if self._takes_nameless and is_lost else None
+
+    def sought(self, event: TableMapEvent) -> Table | None:
+        """``named`` from here on, where the source was asked for names: those that are lacking are lost."""
+        if self._sought is not None:
+            self._sought.add(self.name_of(event.table))
+        return self.named(event)
+
+    def _found(self, event: TableMapEvent) -> Table | None:
+        """The table with the names of its place, as far as they are known; None if no known shape fits."""
         self.begin_at(event.file, event.position)
         if self.history is None:
             return None
         shape = self.history.shape_at(self.name_of(event.table), BinlogPosition(event.file, event.position))
         if not isinstance(shape, Shape) or first_difference(shape, event.table) is not None:
             return None
-        table = with_shape(event.table, shape)
-        # A column of the past that nothing names any more is @n, if the user agrees.
-        return table if self._takes_nameless or not nameless(table) else None
+        return with_shape(event.table, shape)
 
     def name_of(self, table: Table) -> TableName:
         """The table's name as the history has it."""

@@ -155,9 +155,10 @@ async def test_names_that_an_older_file_gives(
     assert changes[-1] == {"id": 2, "b": "x"}
 
 
+@pytest.mark.parametrize("mismatch", ["error", "positional"])
 @pytest.mark.parametrize("added", [False, True], ids=["dropped", "added and dropped"])
 async def test_names_that_an_older_part_of_the_log_gives_behind_rows_of_another_table(
-    server: Server, schema: str, added: bool
+    server: Server, schema: str, added: bool, mismatch: Any
 ) -> None:
     """Rows of the other table have begun the schema history at the start, where the column is not known."""
     begin_log(server)
@@ -170,8 +171,10 @@ async def test_names_that_an_older_part_of_the_log_gives_behind_rows_of_another_
     server.query(f"INSERT INTO {schema}.t (id, v) VALUES (1, 2)")
     server.query(f"ALTER TABLE {schema}.t DROP COLUMN v")
     server.query(f"INSERT INTO {schema}.t (id) VALUES (2)")
-    start = replica.BinlogPosition(file, int(position))
-    async with replica.connect(server.dsn(), start=start, stop="now", tables=f"{schema}.*") as stream:
+    start, tables = replica.BinlogPosition(file, int(position)), f"{schema}.*"
+    async with replica.connect(
+        server.dsn(), start=start, stop="now", tables=tables, on_schema_mismatch=mismatch
+    ) as stream:
         events = [event async for event in stream if isinstance(event, replica.RowsEvent)]
     more = {"w": 5} if added else {}
     assert [change.after for event in events for change in event.changes()] == [

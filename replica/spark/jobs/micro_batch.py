@@ -183,7 +183,7 @@ class Batch:
             )
         if not rows.has_names:
             raise ConfigurationError(
-                f"{name} has changes at {place} without the names of its columns: grant the user SELECT on the table"
+                f"{name} has changes at {place} without column names: grant SELECT, or a later statement took them"
             )
         if not rows.key and not is_changelog:
             raise ConfigurationError(
