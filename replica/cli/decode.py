@@ -91,10 +91,12 @@ This query, run with mysql -NBr -e "...", prints a schema file (here for the sch
 With --changes, text is what tail prints on a terminal: a line for each change.
 
 Replay SQL with: mysql --binary-mode < FILE. For tables with generated columns SQL needs a schema file, or their
-CREATE TABLE in the files: rows do not say which columns are generated. Triggers of the target would run again, and
-the log has what they changed: drop them first, and leave CREATE TRIGGER out. MariaDB's system-versioned tables get
-the history of the log, if they do not have it yet and the target lets SET TIMESTAMP (secure_timestamp); --flashback
-brings back their current rows, and their history tells of the changes and of the undoing."""
+CREATE TABLE in the files: rows do not say which columns are generated. The log has the rows that triggers changed:
+drop the target's triggers first, with --flashback too (mysqldump --no-data --no-create-info prints them), or they run
+again. Each CREATE TRIGGER of the log becomes a comment: create these triggers after the replay. Switch the target's
+event scheduler off (event_scheduler). MariaDB's system-versioned tables get the history of the log, if they do not
+have it yet and the target lets SET TIMESTAMP (secure_timestamp); --flashback brings back their current rows, and
+their history tells of the changes and of the undoing."""
 
 
 def _run(options: Namespace, console: Console) -> int:
@@ -213,6 +215,11 @@ def _report(log: BinlogFile, renderer: Renderer, console: Console) -> None:
         console.note(f"{log.file}: incomplete event at the end: {_count(log.torn_bytes, 'byte')}")
     if isinstance(renderer, SqlRenderer) and renderer.left_out:
         console.note(f"left out, because SQL cannot express them: {_count(renderer.left_out, 'event')}")
+    if isinstance(renderer, SqlRenderer) and renderer.triggers:
+        console.note(
+            f"left out: {renderer.triggers} CREATE TRIGGER, because the log has the rows that triggers changed; they "
+            "are comments in the SQL: create them after the replay"
+        )
 
 
 def _count(number: int, noun: str) -> str:

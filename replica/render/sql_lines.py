@@ -4,10 +4,11 @@ The output is meant for ``mysql --binary-mode`` (or ``mariadb``). Transactions s
 checked if the source checked them. An event that cannot be written as SQL raises an error with its place, or is left
 out and counted, as the caller chooses.
 
-Redo writes statements in the order of the log. Undo writes the last row first: all statements go to a temporary file
-that is read backwards at the end, and a transaction without its end in the log is not undone. Changes that the log
-does not show are not handled: triggers on the target run again, and rows that a foreign key changed in cascade are
-only in the logs of MySQL 9.6 and later. ``sql_versions`` says what becomes of the history of MariaDB's tables.
+Redo writes statements in the order of the log, without CREATE TRIGGER. Undo writes the last row first: all statements
+go to a temporary file that is read backwards at the end, and a transaction without its end in the log is not undone.
+What the log does not show is not handled: triggers that the target has run again, and rows that a foreign key changed
+in cascade are only in the logs of MySQL 9.6 and later. ``sql_versions`` says what becomes of the history of MariaDB's
+tables.
 """
 
 import re
@@ -55,6 +56,7 @@ from .sql_rows import RowStatements
 from .sql_session import SqlSession
 from .sql_spool import BackwardSpool
 from .sql_table import unsupported
+from .sql_triggers import TRIGGERS, without_triggers
 from .sql_values import sql_cells, value_literal
 from .sql_versions import Period
 
@@ -79,7 +81,7 @@ class SqlRenderer:
     generated columns by table. With ``with_statements=False`` the log's own statements (DDL) become comments: use it
     with table filters, because a statement does not say which tables it concerns. ``disable_log`` keeps the replay
     out of the target's own binary log. ``wants_table`` are the selected tables, whose statements alone stop an undo.
-    ``left_out`` counts the events that ``on_unsupported="skip"`` has left out.
+    ``left_out`` counts the events that ``on_unsupported="skip"`` has left out, ``triggers`` each CREATE TRIGGER.
 
     ``render`` raises ``SourceConfigurationError`` if the log has no column names, and ``UnsupportedEventError`` for
     an event that cannot be written as SQL.
@@ -120,6 +122,11 @@ class SqlRenderer:
             self.left_out += 1
             self._writer.write(_comment(f"left out: {error}"))
 
+    @property
+    def triggers(self) -> int:
+        """The number of CREATE TRIGGER statements that became comments."""
+        return self._writer.triggers
+
     def use_columns(
         self, generated: Mapping[str, Collection[str]] | None, periods: Mapping[str, Period]
     ) -> None:
@@ -149,6 +156,7 @@ class _Writer:
         self._rows = rows
         self._session = session
         self._gtid = ""
+        self.triggers = 0
 
     def write(self, text: str) -> None:
         raise NotImplementedError
@@ -230,7 +238,9 @@ class _Redo(_Writer):
         self._is_open = False
         self._pending: tuple[Event, str] | None = None  # a transaction with nothing written yet
         self.write(
-            "-- The changes of a binary log, to repeat them with: mysql --binary-mode\n" + session.begin()
+            "-- The changes of a binary log, to repeat them with: mysql --binary-mode\n"
+            + TRIGGERS
+            + session.begin()
         )
 
     def write(self, text: str) -> None:
@@ -273,8 +283,13 @@ class _Redo(_Writer):
             self.write(_comment(self._place(event)))
         if event.error_code:
             self.write(_comment(f"on the source this statement ended with error {event.error_code}"))
-        is_create = _CREATE_TABLE.match(event.sql) is not None
-        sql = _without_start(event.sql) if is_create else event.sql
+        sql, is_trigger = without_triggers(event.sql)
+        if is_trigger:
+            self.triggers += 1
+            self.write(sql)
+            return
+        is_create = _CREATE_TABLE.match(sql) is not None
+        sql = _without_start(sql) if is_create else sql
         self._output.writelines(self._session.statement(event, sql))
         if is_create and self._is_open:
             # CREATE TABLE has committed; rows follow.
@@ -381,6 +396,7 @@ class _Undo(_Writer):
     def finish(self) -> None:
         head = (
             "-- The changes of a binary log, undone, the last first, with: mysql --binary-mode\n"
+            + TRIGGERS
             + self._session.begin()
         )
         if self._begin is not None:

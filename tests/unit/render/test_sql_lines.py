@@ -52,8 +52,13 @@ SETTINGS = (
     f"SET @@session.time_zone='+00:00', @@session.sql_mode='{STRICT}', @@session.foreign_key_checks=1, "
     "@@session.autocommit=1;\n"
 )
-REDO_HEAD = f"-- The changes of a binary log, to repeat them with: mysql --binary-mode\n{SETTINGS}"
-UNDO_HEAD = f"-- The changes of a binary log, undone, the last first, with: mysql --binary-mode\n{SETTINGS}"
+TRIGGERS = (
+    "-- Triggers of the target would run again, and the log has the rows that they change: drop them first.\n"
+)
+REDO_HEAD = f"-- The changes of a binary log, to repeat them with: mysql --binary-mode\n{TRIGGERS}{SETTINGS}"
+UNDO_HEAD = (
+    f"-- The changes of a binary log, undone, the last first, with: mysql --binary-mode\n{TRIGGERS}{SETTINGS}"
+)
 PLACE = "-- binlog.000001:200 2023-11-14 22:13:20 UTC"
 
 
@@ -366,7 +371,7 @@ def test_a_statement_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["CREATE TRIGGER t BEGIN SET @a = 1; END", "DROP TABLE t -- why", "DROP TABLE t #"]
+    "statement", ["CREATE PROCEDURE t BEGIN SET @a = 1; END", "DROP TABLE t -- why", "DROP TABLE t #"]
 )
 def test_a_statement_ends_where_it_should(statement: str) -> None:
     assert sql(query(statement)).endswith(f"DELIMITER /*!*/;\n{statement}\n/*!*/;\nDELIMITER ;\n")
