@@ -23,6 +23,7 @@ EVENTS: Final = {
     "copy-waits": "rows of the first copy wait for the source's next log file: source, table, rows",
     "selection-changed": "a copy that goes on has other tables= than before: source, tables (copied now)",
     "several-servers": "behind the address are several servers: source, server (sends the log), other",
+    "statements-logged": "a relay's source logs statements instead of rows: source, binlog_format",
     "close-failed": "an error while a stream was closed by another error: source, error",
     "client-refused": "the server refused a replica: client, error",
 }

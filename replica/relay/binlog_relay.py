@@ -35,6 +35,7 @@ from protocol.errors import (
 from protocol.position import FIRST_POSITION, BinlogPosition
 from protocol.wire import Reader, unpack_event_header, utf8_text
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.status import moment
 from ..config.steady_time import steady_time
@@ -209,6 +210,7 @@ class BinlogRelay:
         try:
             source = await ask(session)
             _check(source, folder)
+            self._warn_of_statements(source)
             self._clock_lead = source.clock_lead
             has_checksums = await introduce(session, source, self._options)
             folder.step_back()
@@ -229,6 +231,18 @@ class BinlogRelay:
             self._bytes_before += session.bytes_received
             self._session = None
             await session.aclose()
+
+    def _warn_of_statements(self, source: Source) -> None:
+        """The copy is right, but whoever reads rows from it misses changes: they learn it now, and not then."""
+        if source.binlog_format == "ROW" or source.binlog_format in self._options.warned:
+            return
+        self._options.warned.add(source.binlog_format)
+        _LOGGER.warning(
+            "binlog_format is %s: the source logs statements, not rows, and readers of these files will miss their "
+            "changes -- SET GLOBAL binlog_format = ROW on the source, and reconnect its sessions",
+            source.binlog_format,
+            extra=log_facts("statements-logged", source=self.address, binlog_format=source.binlog_format),
+        )
 
     async def _open(self) -> Session | None:
         """Connect; None if the relay is closed meanwhile, also while the source does not answer."""

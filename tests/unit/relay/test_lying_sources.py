@@ -169,7 +169,10 @@ async def test_a_source_without_a_log(copied: Path) -> None:
         await relayed([], copied, log_bin="OFF")
 
 
-async def test_a_log_of_statements_is_copied_as_well(copied: Path) -> None:
+async def test_a_log_of_statements_is_copied_with_a_warning(
+    copied: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     statement = raw_event(EventType.STOP, b"", next_position=end_of(DESCRIPTION) + 19)
     await relayed([ROTATE, DESCRIPTION, statement], copied, binlog_format="STATEMENT")
     assert (copied / "bin.000001").read_bytes() == b"\xfebin" + DESCRIPTION + statement
+    assert "binlog_format is STATEMENT: the source logs statements, not rows" in caplog.text
