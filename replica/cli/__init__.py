@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError, ReplicaError
 from . import completion, copy_tables, decode, demo, doctor, relay, serve, spark, stats, tail
 from .command import EXIT_INTERRUPTED, Command
 from .console import PROGRAM, Console
+from .option_names import named_as_given, note_flags
 
 COMMANDS: Final[tuple[Command, ...]] = (
     copy_tables.COMMAND,
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Raises ``SystemExit`` for ``--help`` and unknown arguments."""
     options = argparse.Namespace(debug=False)
     console = Console.standard()
-    handler = _Notes(console)
+    handler = _Notes(console, options)
     logging.getLogger("replica").addHandler(handler)
     try:
         make_parser().parse_args(arguments, options)
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             console.lines(traceback.format_exc())
-        console.note(error_text(error, getattr(options, "output", None) or "standard output"))
+        text = error_text(error, getattr(options, "output", None) or "standard output")
+        console.note(named_as_given(text, options))
         _flush_or_close(console)
         return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
     finally:
@@ -91,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="print the traceback of an error")
         subparser.set_defaults(command=command)
+        note_flags(subparser)
     return parser
 
 
@@ -147,9 +150,11 @@ def error_text(error: Exception, output: str = "standard output") -> str:
 class _Notes(logging.Handler):
     """Prints the library's warnings, such as the one about damaged events that were skipped."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, options: argparse.Namespace) -> None:
         super().__init__(logging.WARNING)
         self._console = console
+        self._options = options
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.note(f"{record.levelname.lower()}: {record.getMessage()}")
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        self._console.note(named_as_given(text, self._options))

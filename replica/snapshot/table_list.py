@@ -1,7 +1,8 @@
 """Finds the tables to copy on the source, with their columns and keys: asks information_schema."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 from zlib import crc32
 
@@ -60,6 +61,28 @@ class Listed:
             )
 
 
+class Refusals:
+    """What keeps a copy from beginning: all of it, so that a user does not meet one after another."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigurationError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep a ``ConfigurationError`` that is raised inside, for ``check``."""
+        try:
+            yield
+        except ConfigurationError as error:
+            self._found.append(error)
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` if there is any."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            raise ConfigurationError("; ".join(map(str, self._found)))
+
+
 def check_tables(tables: Iterable[Listed]) -> None:
     """Raise ``ConfigurationError`` with all tables whose engines have no read views."""
     refused = [one for one in tables if one.engine.lower() not in _ENGINES]
@@ -102,9 +125,9 @@ async def check_found(
     wants = TableFilter([pattern for pattern in patterns if pattern != "*"])
     for identity in found:
         wants(*identity)
-    for pattern in wants.seen.unmatched:
+    if unmatched := [repr(pattern) for pattern in wants.seen.unmatched]:
         raise ConfigurationError(
-            f"tables: no table matches {pattern!r}, or the user lacks SELECT on it: a copy cannot begin"
+            f"tables: no table matches {first_names(unmatched)}, or the user lacks SELECT on it: a copy cannot begin"
         )
     names = {table_text(*table) for table in found}
     for table in conditions:
@@ -114,7 +137,7 @@ async def check_found(
             )
     if not found and not await _may_select(session):
         raise ConfigurationError(
-            "start: the user lacks SELECT, and a copy cannot begin: GRANT SELECT on the tables, such as shop.*"
+            "the user lacks SELECT, and a copy of tables cannot begin: GRANT SELECT on the tables, such as shop.*"
         )
 
 

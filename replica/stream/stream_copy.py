@@ -103,6 +103,7 @@ class StreamCopy:
         from ..snapshot.hidden_tables import check_unnamed
         from ..snapshot.source_marks import high_mark
         from ..snapshot.table_list import (
+            Refusals,
             check_conditions,
             check_found,
             check_gone,
@@ -117,13 +118,18 @@ class StreamCopy:
         listed = {one.identity: one for one in await list_tables(session, self._wants)}
         selection = selection_text(self._options.tables, self._options.exclude_tables)
         state = None if text is None else CopyState.from_text(text, listed)
+        refusals = Refusals()
         if state is None:
-            check_tables(listed.values())
-            await check_found(session, self._options.tables, listed, self._options.snapshot_where)
+            with refusals.noted():
+                check_tables(listed.values())
+            with refusals.noted():
+                await check_found(session, self._options.tables, listed, self._options.snapshot_where)
         else:
             new = self._select(state, selection, listed)
-            check_tables([listed[table] for table in new])
-        await check_conditions(session, listed, self._options.snapshot_where)
+            with refusals.noted():
+                check_tables([listed[table] for table in new])
+        with refusals.noted():
+            await check_conditions(session, listed, self._options.snapshot_where)
         if state is not None and state.unnamed is not None and (begin := _begin(start, point, source)):
             await check_unnamed(state.unnamed, listed, begin, session, source)
         # In the order of the names: a checkpoint counts on it.
@@ -138,7 +144,9 @@ class StreamCopy:
             copy.selection = state.selection
         if copy.has_all:
             copy.coverage.wants = self._covers(copy.selection)
-        plans = await self._read_plans(session, source, unfinished)
+        with refusals.noted():
+            plans = await self._read_plans(session, source, unfinished)
+        refusals.check()
         for table in [table for table in unfinished if table not in plans]:
             await check_gone(session, table, self._options)
         # Touches from before a place up to which everything is visible are not needed.

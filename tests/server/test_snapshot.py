@@ -445,6 +445,18 @@ async def test_a_table_without_a_key_needs_a_way_to_be_exact(server: Server, sch
             pass
 
 
+@pytest.mark.parametrize("server", ["mysql:5.6", "mariadb:11.8"], indirect=True)
+async def test_a_copy_tells_at_once_all_that_is_in_its_way(server: Server, schema: str) -> None:
+    server.query(f"CREATE TABLE {schema}.nokey (a INT)")
+    server.query(f"CREATE TABLE {schema}.plain (a INT PRIMARY KEY) ENGINE=MyISAM")
+    tables = [f"{schema}.*", f"{schema}.misspelt", f"{schema}.gone"]
+    with pytest.raises(replica.ConfigurationError) as caught:
+        async with stream_of(server, start="snapshot", tables=tables):
+            pass
+    for name in ("plain cannot be copied exactly", "misspelt'", "gone'", "nokey: there is no key"):
+        assert name in str(caught.value)
+
+
 @pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
 async def test_a_table_without_a_key_needs_a_stream_that_knows_its_gtids(server: Server, schema: str) -> None:
     """Else its low mark is the beginning of the file, which knows of touches that lie long behind."""
