@@ -24,7 +24,13 @@ from protocol.constants import (
 )
 from protocol.conversation.packets import BULK_SIZE
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
-from protocol.errors import ConnectionLostError, DecodeError, PositionInsideEventError, ReplicaError
+from protocol.errors import (
+    ConnectionLostError,
+    DecodeError,
+    MissingTableMapError,
+    PositionInsideEventError,
+    ReplicaError,
+)
 from protocol.gtid import AnyGtidSet, GtidSet, new_gtid
 from protocol.position import FIRST_POSITION
 from protocol.records import record
@@ -186,6 +192,14 @@ class Dump:
         file, position = decoder.file, decoder.position
         try:
             event = decoder.decode(raw)
+        except MissingTableMapError as error:
+            raise PositionInsideEventError(
+                CANNOT_READ_BINLOG,
+                "HY000",
+                f"{file}:{position} is inside a statement: {error.reason}",
+                "start where its transaction begins (SHOW BINLOG EVENTS lists the places); its rows before this "
+                "place come again",
+            ) from error
         except DecodeError as error:
             raise _not_an_event(file, position, error.reason) from error
         header = EventHeader._make(unpack_event_header(raw))

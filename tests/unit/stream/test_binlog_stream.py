@@ -26,7 +26,7 @@ from replica import (
     XidEvent,
 )
 from replica.source.transport import Transport
-from tests.support.raw_events import int_table_map, query
+from tests.support.raw_events import int_rows, int_table_map, query
 from tests.support.scripted_log import (
     GTIDS_ON,
     INT_COLUMN,
@@ -285,6 +285,17 @@ async def test_what_comes_first_from_the_middle_of_an_event(first: bytes) -> Non
     async with serving(mysql(log)) as source:
         with pytest.raises(
             replica.PositionInsideEventError, match=f"at {FILE}:500 is no event.* -- start at"
+        ):
+            await collect(source, start=BinlogPosition(FILE, 500))
+
+
+async def test_a_place_inside_a_statement_is_told_as_such() -> None:
+    """Other programs may have saved it: python-mysql-replication has one after each event, canal that of a row."""
+    log = Log(start=500).add(int_rows([1]))
+    async with serving(mysql(log)) as source:
+        with pytest.raises(
+            replica.PositionInsideEventError,
+            match=f"{FILE}:500 is inside a statement.* its transaction begins",
         ):
             await collect(source, start=BinlogPosition(FILE, 500))
 
