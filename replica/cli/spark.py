@@ -10,6 +10,7 @@ from ..spark.jobs import changelog, history, mirror, progress, resync
 from ..spark.jobs.job_arguments import Job
 from .command import Command
 from .console import Console
+from .option_names import note_flags
 
 JOBS: Final[tuple[Job, ...]] = (changelog.JOB, mirror.JOB, history.JOB, resync.JOB, progress.JOB)
 
@@ -30,6 +31,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
             "--debug", action="store_true", default=SUPPRESS, help="print the traceback of an error"
         )
         subparser.set_defaults(job=job)
+        note_flags(subparser)
 
 
 def _run(options: Namespace, console: Console) -> int:

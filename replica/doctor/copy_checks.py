@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from ..statistics.figures import size_text
+from ..statistics.figures import number_of, size_text
 from .facts import Facts
 from .finding import Finding, Remedy, listed, sql, stream_option
 from .log_checks import GOOD_RETENTION, retention
@@ -49,7 +49,7 @@ def check_copied_tables(facts: Facts) -> Iterator[Finding]:
         message = f"{listed(keyless)}: without a key a table is copied as one unit, in memory, and anew after a kill"
         yield Finding(name, "ok", message)
     else:
-        yield Finding(name, "ok", f"{len(copied)} tables can be copied, in chunks by their keys")
+        yield Finding(name, "ok", f"{number_of(len(copied), 'table')} can be copied, in chunks by their keys")
 
 
 def _has_exact_gtids(facts: Facts) -> bool:

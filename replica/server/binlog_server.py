@@ -115,7 +115,7 @@ class BinlogServer:
                 "password: the password is empty; set one, or allow_empty_password=True to let anybody read the log"
             )
         if require_tls and not tls:
-            raise ConfigurationError("require_tls: needs TLS, but tls=False switches it off")
+            raise ConfigurationError("require_tls: TLS is switched off (tls=False): leave out one of the two")
         if not 0 <= port <= _MAX_PORT:
             raise ConfigurationError(
                 f"port: {port} is not a port; use 1 to {_MAX_PORT}, or 0 for any free port"

@@ -35,6 +35,6 @@ async def _status(session: Session, source: Source) -> tuple[str, int]:
             _ACCESS_DENIED,
             "42000",
             "the position of the log cannot be read, and a copy of tables needs it",
-            f"GRANT {needed} ON *.* TO this user",
+            f"GRANT {needed} ON *.* TO this user, and SELECT on the tables",
         )
     return found

@@ -137,7 +137,7 @@ async def check_found(
             )
     if not found and not await _may_select(session):
         raise ConfigurationError(
-            "the user lacks SELECT, and a copy of tables cannot begin: GRANT SELECT on the tables, such as shop.*"
+            "the user lacks SELECT, and a copy cannot begin: GRANT SELECT on the tables, such as shop.*"
         )
 
 

@@ -105,7 +105,7 @@ def test_tail(source: DemoSource, log: Path, form: str, capsysbinary: CapSys) ->
 def test_a_pattern_that_matches_no_table(source: DemoSource, log: Path, capsysbinary: CapSys) -> None:
     _, notes = run(capsysbinary, "decode", log, "--tables=shop.order,shop.customers", "--format=json")
     assert notes.splitlines() == [
-        "mysql-replica: warning: tables: 'shop.order' matches no table of the log -- did you mean shop.orders?"
+        "mysql-replica: warning: --tables: 'shop.order' matches no table of the log -- did you mean shop.orders?"
     ]
     _, notes = run(capsysbinary, "decode", log, "--tables=crm.*", "--format=json")
     assert notes.count("warning") == 1

@@ -28,6 +28,7 @@ from replica.cli.option_names import named_as_given
         ("decode a --start 9", "error: start: 9 is after the end", "error: --start: 9 is after the end"),
         ("tail DSN", "error: remove it to begin at start=", "error: remove it to begin at --from"),
         ("tail DSN", "error: set tables='s.*'", "error: set --tables 's.*'"),
+        ("spark mirror a b --tables s.t", "error: tables: none", "error: --tables: none"),
         # Not options: SQL, a server's words, and what the command has no option for.
         ("tail DSN", "error: SET GLOBAL gtid_mode='ON'", "error: SET GLOBAL gtid_mode='ON'"),
         ("copy DSN --to d", "error: go on at start=", "error: go on at start="),

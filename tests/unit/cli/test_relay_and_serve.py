@@ -170,7 +170,7 @@ async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> Non
         (["serve", "{}/source", "--no-password", "--listen", "192.0.2.99:1"], 2, "cannot listen at"),
         (["serve", "{}/nothing", "--no-password"], 2, "nothing"),
         (["serve", "{}/source", "--no-password", "--tls-cert", "{}/nothing"], 2, "--tls-cert"),
-        (["serve", "{}/source", "--no-password", "--no-tls", "--require-tls"], 2, "require_tls"),
+        (["serve", "{}/source", "--no-password", "--no-tls", "--require-tls"], 2, "--require-tls"),
         (["serve", "{}/source", "--password-file", "{}/nothing"], 2, "nothing"),
         (["serve", "{}/source", "--password-file", "/dev/null"], 2, "first line of /dev/null is empty"),
         (
@@ -179,8 +179,8 @@ async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> Non
             "give the certificate as well",
         ),
         (["serve", "{}/source", "--no-password", "--no-tls", "--tls-cert", "x"], 2, "exclude one another"),
-        (["serve", "{}/source", "--no-password", "--server-id", "4294967296"], 2, "server_id"),
-        (["serve", "{}/source", "--no-password", "--server-uuid", "x"], 2, "server_uuid"),
+        (["serve", "{}/source", "--no-password", "--server-id", "4294967296"], 2, "--server-id"),
+        (["serve", "{}/source", "--no-password", "--server-uuid", "x"], 2, "--server-uuid"),
     ],
 )
 def test_what_cannot_be_done(

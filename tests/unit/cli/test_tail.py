@@ -419,7 +419,7 @@ async def test_it_says_when_it_is_connected_again() -> None:
         (("--start", "2026-01-01T00:00:00"), 2, "--from: 2026-01-01 00:00:00 has no time zone"),
         (("--stop", "earliest"), 2, "stop: "),
         (("--tables", "orders"), 2, "tables: "),
-        (("--server-id", "0"), 2, "server_id: "),
+        (("--server-id", "0"), 2, "--server-id: "),
         (("--disable-log-bin",), 2, "--format sql"),
         (("--from", "shop.000009:4"), 1, "1236"),
         (("--from", "0-1-5"), 2, "not a MySQL GTID set"),
