@@ -360,8 +360,8 @@ def connect(
     """Create a stream of changes from a MySQL or MariaDB source. The stream connects when it is opened, not before.
 
     ``dsn`` is ``mysql://user:password@host:port/?option=value``. Every option below may stand in the DSN, except
-    ``events``, ``columns``, ``ssl_context``, ``checkpoints``, ``schemas`` and ``on_status``. Arguments win over the
-    DSN.
+    ``events``, ``columns``, ``snapshot_where``, ``ssl_context``, ``checkpoints``, ``schemas`` and ``on_status``.
+    Arguments win over the DSN.
 
     The user needs REPLICATION SLAVE. SELECT on the tables is needed if the log has no column names, REPLICATION
     CLIENT (MariaDB: BINLOG MONITOR) to ask for the end of the log instead of reading the log. Logs have no names by

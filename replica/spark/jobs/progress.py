@@ -98,6 +98,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace, note: Note) -> None:
+    require_delta()
     from replica.spark.source_options import parse_storage
 
     rows = progress(options.target, parse_storage(options.storage_options))

@@ -154,7 +154,7 @@ def require_spark() -> None:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError:
-        raise MissingExtraError("Jobs on Spark", "spark") from None
+        raise MissingExtraError("A job on Spark", "spark") from None
 
 
 def require_delta() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import pickle
+import re
 import ssl
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
@@ -353,6 +354,17 @@ def test_connect_takes_what_options_have() -> None:
         "snapshot_restarts_after_ddl",
     }
     assert arguments == {option.name for option in fields(Options)} - ours
+
+
+def test_what_a_dsn_cannot_hold_is_what_the_docstring_says() -> None:
+    refused = set()
+    for name in inspect.signature(replica.connect).parameters:
+        try:
+            parse_dsn(f"mysql://h/?{name}=x")
+        except ConfigurationError as error:
+            refused |= {name} if "only as an argument" in str(error) else set()
+    [sentence] = re.findall(r"may stand in the DSN, except(.*?)\.", replica.connect.__doc__ or "", re.DOTALL)
+    assert set(re.findall(r"``(\w+)``", sentence)) == refused
 
 
 def test_errors_survive_pickling() -> None:

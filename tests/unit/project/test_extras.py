@@ -138,6 +138,7 @@ except MissingExtraError as error:
         (["spark", "changelog", "PATH", "TARGET", "--format", "delta"], "delta"),
         (["spark", "mirror", "PATH", "--target", "TARGET"], "spark"),
         (["spark", "history", "PATH", "--target", "TARGET"], "spark"),
+        (["spark", "progress", "TARGET"], "delta"),
     ],
 )
 def test_a_command_names_its_extra_in_one_line(tmp_path: Path, arguments: list[str], extra: str) -> None:
