@@ -50,8 +50,8 @@ class MissingExtraError(ConfigurationError):
         self.feature = feature
         self.extra = extra
 
-    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
-        return type(self), (self.feature, self.extra)
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.feature, self.extra), self.__dict__
 
 
 class ConnectionLostError(ReplicaError):
@@ -81,8 +81,9 @@ class ServerError(ReplicaError):
         self.message = message
         self.remedy = remedy
 
-    def __reduce__(self) -> tuple[type["ServerError"], tuple[int, str, str, str]]:
-        return type(self), (self.code, self.sqlstate, self.message, self.remedy)
+    def __reduce__(self) -> tuple[object, ...]:
+        # With the notes that were added to it.
+        return type(self), (self.code, self.sqlstate, self.message, self.remedy), self.__dict__
 
 
 class AuthenticationError(ServerError):

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from re import finditer, fullmatch
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .errors import ConfigurationError, DecodeError
 from .intervals import cover, difference, intervals_text, union
@@ -38,6 +38,8 @@ _PART = r":([^:]*)"
 _MOST_DIGITS = 19
 _INTERVAL = r"([0-9]{1,19})(?:\s*-\s*([0-9]{1,19}))?"
 _MARIADB_GTID = r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})"
+
+_AnyGtid = TypeVar("_AnyGtid", "Gtid", "MariadbGtid")
 
 _unpack_interval = struct.Struct("<QQ").iter_unpack
 
@@ -118,7 +120,7 @@ class GtidSet:
         if isinstance(content, str):
             self._add_text(content)
         else:
-            for gtid in content:
+            for gtid in _each(content, Gtid):
                 self.add(gtid)
 
     @classmethod
@@ -305,6 +307,17 @@ class GtidSet:
         return result
 
 
+def _each(content: Iterable[_AnyGtid], kind: type[_AnyGtid]) -> Iterator[_AnyGtid]:
+    """The GTIDs that a set is made of. Raises ``ConfigurationError`` for anything else."""
+    is_many = isinstance(content, Iterable) and not isinstance(content, bytes | bytearray)
+    for gtid in content if is_many else (content,):
+        if not isinstance(gtid, kind):
+            raise ConfigurationError(
+                f"a GTID set is made of its text or of {kind.__name__}s, not of {gtid!r}"
+            )
+        yield gtid
+
+
 def _read_item(item: str) -> Iterator[Interval]:
     """The intervals of one UUID: ``uuid:1-5:7:tag:1``."""
     item, is_ascii = item.lower(), item.isascii()
@@ -373,13 +386,13 @@ class MariadbGtid:
     @classmethod
     def parse(cls, text: str) -> "MariadbGtid":
         """Read ``domain-server-sequence``; ``ConfigurationError`` on anything else."""
-        found = fullmatch(_MARIADB_GTID, text.strip())
+        found = fullmatch(_MARIADB_GTID, text.strip()) if isinstance(text, str) else None
         if found:
             domain_id, server_id, sequence = map(int, found.groups())
             # uint32, uint32 and uint64: rpl_gtid in MariaDB's sql/rpl_gtid.h.
             if domain_id < 1 << 32 and server_id < 1 << 32 and sequence < 1 << 64:
                 return cls(domain_id, server_id, sequence)
-        raise ConfigurationError(f"not a MariaDB GTID (domain-server-sequence): {text.strip()!r}")
+        raise ConfigurationError(f"not a MariaDB GTID (domain-server-sequence): {text!r}")
 
     def __str__(self) -> str:
         return f"{self.domain_id}-{self.server_id}-{self.sequence}"
@@ -419,7 +432,7 @@ class MariadbGtidSet:
                     raise ConfigurationError(f"two GTIDs of domain {gtid.domain_id}: {content!r}")
                 self.add(gtid)
         else:
-            for gtid in content:
+            for gtid in _each(content, MariadbGtid):
                 self.add(gtid)
 
     @classmethod

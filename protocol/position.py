@@ -61,13 +61,14 @@ class BinlogPosition:
     position: int
 
     def __post_init__(self) -> None:
-        if not self.file or self.position < 0:
-            raise ConfigurationError(f"not a binlog position: file {self.file!r}, offset {self.position}")
+        is_typed = isinstance(self.file, str) and isinstance(self.position, int)
+        if not (is_typed and self.file and self.position >= 0):
+            raise ConfigurationError(f"not a binlog position: file {self.file!r}, offset {self.position!r}")
 
     @classmethod
     def parse(cls, text: str) -> "BinlogPosition":
         """Read ``file:offset``; ``ConfigurationError`` on anything else."""
-        found = fullmatch(_POSITION, text.strip())
+        found = fullmatch(_POSITION, text.strip()) if isinstance(text, str) else None
         if not found:
             raise ConfigurationError(f"not a binlog position (file:offset): {text!r}")
         return cls(found[1], int(found[2]))
@@ -119,6 +120,8 @@ class Checkpoint:
 
         The ``checksum`` that a checkpoint file has beside them is not looked at: ``FileCheckpointStore`` does that.
         """
+        if not isinstance(data, Mapping):
+            raise ConfigurationError(f"a checkpoint must be what to_dict() returns, not {data!r}")
         version = data.get("version")
         if version != CHECKPOINT_VERSION:
             raise ConfigurationError(

@@ -193,8 +193,8 @@ class BatchBuilder:
 
 def check_batch_rows(batch_rows: int) -> None:
     """Raises ``ConfigurationError`` unless ``batch_rows`` is at least 1."""
-    if batch_rows < 1:
-        raise ConfigurationError(f"batch_rows: must be at least 1, not {batch_rows}")
+    if not isinstance(batch_rows, int) or batch_rows < 1:
+        raise ConfigurationError(f"batch_rows: must be at least 1, not {batch_rows!r}")
 
 
 def _size(pending: PendingRows) -> int:

@@ -20,6 +20,7 @@ from protocol.binlog.events import (
 )
 from protocol.errors import ConfigurationError, DecodeError, ReplicaError, SchemaMismatchError
 
+from ..config.selection import read_names
 from ..transactions.units import ROWS
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
@@ -58,14 +59,15 @@ class BatchReader:
         batch_rows: int = BATCH_ROWS,
         on_damage: Callable[[DecodeError, int], None] | None = None,
     ) -> None:
-        if "." not in table:
+        if not isinstance(table, str) or "." not in table:
             raise ConfigurationError(f"table: must be 'schema.table', not {table!r}")
+        metadata = read_names("metadata", metadata)
         schema_of((), images, metadata)
         check_batch_rows(batch_rows)
         self.table = table
         self.schema: pa.Schema | None = None
         self.losses = Losses()
-        self._columns = columns
+        self._columns = None if columns is None else read_names("columns", columns)
         self._images = images
         self._metadata = metadata
         self._batch_rows = batch_rows

@@ -20,6 +20,7 @@ from protocol.errors import CheckpointError, ConfigurationError
 from protocol.position import CHECKPOINT_VERSION, Checkpoint
 
 from .checked_json import CHECKSUM, checked, with_checksum
+from .selection import read_path
 
 _Result = TypeVar("_Result")
 
@@ -59,7 +60,7 @@ class FileCheckpointStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.abspath(path)
+        self._path = os.path.abspath(read_path("FileCheckpointStore", path))
 
     def __repr__(self) -> str:
         return f"FileCheckpointStore({self._path!r})"

@@ -34,6 +34,7 @@ from .selection import (
     near_options,
     one_of,
     read_boolean,
+    read_path,
     read_text,
     whole_number,
     wrong_value,
@@ -325,20 +326,13 @@ def _option_file(name: str, value: object) -> str | None:
     """The path of the option file; None if no file is to be read."""
     if isinstance(value, bool) or value in ("true", "false"):
         return os.path.expanduser(DEFAULT_FILE) if value in (True, "true") else None
-    return os.path.expanduser(_path(name, value))
+    return os.path.expanduser(read_path(name, value))
 
 
 def _secret(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}: a text, not {type(value).__name__}")
     return value
-
-
-def _path(name: str, value: object) -> str:
-    path = getattr(value, "__fspath__", lambda: value)()
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise wrong_value(name, value, "the path of a file")
-    return path
 
 
 def _report_host(name: str, value: object) -> str:
@@ -390,7 +384,11 @@ def _compression(name: str, value: object) -> tuple[CompressionName, ...]:
 def _reconnect(name: str, value: object) -> ReconnectPolicy:
     if isinstance(value, ReconnectPolicy):
         return value
-    return ReconnectPolicy() if read_boolean(name, value) else NoReconnect()
+    try:
+        return ReconnectPolicy() if read_boolean(name, value) else NoReconnect()
+    except ConfigurationError:
+        expected = "true, false or a policy such as ReconnectPolicy(attempts=5)"
+        raise wrong_value(name, value, expected) from None
 
 
 def _store(name: str, value: object) -> CheckpointStore:
@@ -403,7 +401,14 @@ def _store(name: str, value: object) -> CheckpointStore:
 
 
 def _start(name: str, value: object) -> object:
-    return value if value == "snapshot" else SELECTION_READERS["start"](name, value)
+    if value == "snapshot":
+        return value
+    try:
+        return SELECTION_READERS["start"](name, value)
+    except ConfigurationError as error:
+        if isinstance(value, str) and value.strip().isalpha():
+            raise ConfigurationError(f"{error}; snapshot copies the tables first") from None
+        raise
 
 
 def _where(name: str, value: object) -> Mapping[str, str]:
@@ -444,16 +449,16 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "user": read_text,
         "password": _secret,
         "option_file": _option_file,
-        "unix_socket": _path,
+        "unix_socket": read_path,
         "server_id": whole_number(1, (1 << 32) - 1),
         "report_host": _report_host,
         "report_port": whole_number(0, 65535),
         "tls": one_of(*TLS_MODES),
-        "tls_ca": _path,
-        "tls_cert": _path,
-        "tls_key": _path,
+        "tls_ca": read_path,
+        "tls_cert": read_path,
+        "tls_key": read_path,
         "ssl_context": _instance(ssl.SSLContext, "an ssl.SSLContext"),
-        "server_public_key_path": _path,
+        "server_public_key_path": read_path,
         "get_server_public_key": read_boolean,
         "enable_cleartext_plugin": read_boolean,
         "compression": _compression,

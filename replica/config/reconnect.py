@@ -9,6 +9,7 @@ from typing import Final
 
 from protocol.errors import (
     ChecksumError,
+    ConfigurationError,
     ConnectionLostError,
     DecodeError,
     PositionInsideEventError,
@@ -68,6 +69,14 @@ class ReconnectPolicy:
     initial: float = 0.1
     maximum: float = 30.0
     attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, int | float) and one >= 0 for one in (self.initial, self.maximum)):
+            raise ConfigurationError(
+                f"ReconnectPolicy: initial and maximum are seconds, not {self.initial!r} and {self.maximum!r}"
+            )
+        if self.attempts is not None and not (isinstance(self.attempts, int) and self.attempts >= 0):
+            raise ConfigurationError(f"ReconnectPolicy: attempts is a number or None, not {self.attempts!r}")
 
     def delay(self, failure: Failure) -> float:
         """Seconds to wait before the next try; raises ``failure.error`` to give up."""

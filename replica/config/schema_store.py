@@ -10,6 +10,7 @@ from typing import BinaryIO, Final, Protocol
 from protocol.errors import CheckpointError
 
 from .checkpoint import replace_file
+from .selection import read_path
 
 #: What the file beside a checkpoint file is called: the checkpoint's name with this behind it.
 SUFFIX: Final = ".schemas"
@@ -43,7 +44,7 @@ class FileSchemaStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.abspath(path)
+        self._path = os.path.abspath(read_path("FileSchemaStore", path))
 
     def __repr__(self) -> str:
         return f"FileSchemaStore({self._path!r})"

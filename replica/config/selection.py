@@ -134,6 +134,21 @@ def read_text(name: str, value: object) -> str:
     return value
 
 
+def read_names(name: str, value: object) -> tuple[str, ...]:
+    """Read the names of several columns."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise wrong_value(name, value, "a list of column names")
+    return tuple(read_text(name, column) for column in value)
+
+
+def read_path(name: str, value: object) -> str:
+    """Read the path of a file."""
+    path = getattr(value, "__fspath__", lambda: value)()
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise wrong_value(name, value, "the path of a file")
+    return path
+
+
 def read_boolean(name: str, value: object) -> bool:
     if isinstance(value, str):
         value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
@@ -222,9 +237,7 @@ def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
     for table, names in value.items():
         if not isinstance(table, str) or "." not in table:
             raise wrong_value(name, table, "tables such as 'shop.orders'")
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise wrong_value(f"{name}[{table!r}]", names, "a list of column names")
-        columns[table] = tuple(read_text(f"{name}[{table!r}]", column) for column in names)
+        columns[table] = read_names(f"{name}[{table!r}]", names)
     return MappingProxyType(columns)
 
 

@@ -433,6 +433,8 @@ def _schema(
         return schema_of_relay(path, files)
     if schema is not None:
         raise ConfigurationError("schemas: give either schema= or schemas=")
+    if not callable(getattr(schemas, "load", None)):
+        raise ConfigurationError(f"schemas: a store with the method load(), not {schemas!r}")
     lines = schemas.load()
     if lines is not None and not isinstance(lines, Iterable):
         raise ConfigurationError(

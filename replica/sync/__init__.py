@@ -20,6 +20,7 @@ after other things, too.
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import ParamSpec
 
 from .. import BinlogStream
@@ -40,6 +41,10 @@ def _synchronous(connect: Callable[_Arguments, BinlogStream]) -> Callable[_Argum
     def connect_synchronously(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> SyncStream:
         return SyncStream(connect(*arguments, **options))
 
+    # For ``help()``, and for ``pickle``, which looks functions up in their module.
+    described = signature(connect).replace(return_annotation="SyncStream")
+    connect_synchronously.__signature__ = described  # type: ignore[attr-defined]
+    connect_synchronously.__module__ = __name__
     return connect_synchronously
 
 
