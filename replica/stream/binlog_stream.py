@@ -69,6 +69,8 @@ class BinlogStream(OneProcess, GroupedStream):
     _instead = "each process connects a stream of its own; the checkpoint, events and changes can be pickled"
 
     def __init__(self, options: Options) -> None:
+        self._loop = OneLoop()
+        self._closing = asyncio.Event()
         self._options = options
         self._handlers = Handlers()
         self._account = Account(options.events)
@@ -87,8 +89,6 @@ class BinlogStream(OneProcess, GroupedStream):
         self._has_duties = self._upkeep.has_duties
         self._look_at = 0.0
         self._work = LastingWork()
-        self._loop = OneLoop()
-        self._closing = asyncio.Event()
         self._retry = Retry(options, self._closing, _LOGGER)
         self._error: ReplicaError | None = None
         place = StreamPlace(
@@ -103,6 +103,10 @@ class BinlogStream(OneProcess, GroupedStream):
     def __repr__(self) -> str:
         return f"<BinlogStream of {self._options.address}>"
 
+    def __del__(self) -> None:
+        if not self._has_ended:
+            self._loop.drop(self, self._abort, self._copy.break_off, self._upkeep.release)
+
     async def __aenter__(self) -> Self:
         await self._connect()
         return self
@@ -114,8 +118,8 @@ class BinlogStream(OneProcess, GroupedStream):
             if kind is None:
                 raise
             # The exception that ended the loop matters more than one of a store or a hook.
-            facts = log_facts("close-failed", source=self._options.address, error=error)
-            _LOGGER.error("%s", error, extra=facts)
+            address = self._options.address
+            _LOGGER.error("%s", error, extra=log_facts("close-failed", source=address, error=error))
 
     def __aiter__(self) -> Self:
         self._grouping.check_without_batches()
@@ -372,8 +376,7 @@ class BinlogStream(OneProcess, GroupedStream):
     def _use(self, dump: Dump) -> None:
         self._copy.use(dump.session.options, dump.source)
         self._show("seeking" if dump.is_by_gtid else "streaming")
-        if self._has_ended:
-            # The stop is reached already, or aclose() was called meanwhile.
+        if self._has_ended:  # the stop is reached already, or aclose() was called meanwhile
             dump.session.abort()
 
     async def _lose(self, error: ReplicaError) -> None:
@@ -437,8 +440,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _finish(self) -> None:
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
-        # An error from here on is no reason to reconnect.
-        self._closing.set()
+        self._closing.set()  # an error from here on is no reason to reconnect
         self._account.finish_handed()
         copied = self._account.copy.tables if self._account.copy is not None else ()
         warn_of_unmatched(self._deliveries.wants_table, self._options.address, copied)
@@ -460,10 +462,9 @@ class BinlogStream(OneProcess, GroupedStream):
             await self._work.see_through(dump, lambda: self._bounds.settle(dump))
             return
         waits = left, self._upkeep.limit(), _IDLE if self._schemas.is_comparison_due else None
-        limits = [limit for limit in waits if limit is not None]
         self._upkeep.waits(dump.session)
         received = dump.session.bytes_received
-        await dump.wait(min(limits, default=None))
+        await dump.wait(min((limit for limit in waits if limit is not None), default=None))
         self._schemas.compare(is_idle=dump.session.bytes_received == received)
 
     async def _confirm(self, delivery: Delivery) -> None:

@@ -40,12 +40,18 @@ class HelperThread:
 
     def end(self) -> None:
         """End the thread behind what it was given."""
-        self._tasks.put(None)
+        self.leave()
         self._thread.join()
+
+    def leave(self) -> None:
+        """The same, without waiting for it."""
+        self._tasks.put(None)
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+            # It holds the stream, which may be dropped while this waits for another one.
+            del task
 
 
 def is_loop_running() -> bool:

@@ -36,11 +36,11 @@ class LoopDriver:
     """One event loop, and a lock that only one thread drives it at a time."""
 
     def __init__(self) -> None:
+        self._helper: HelperThread | None = None
         self._selector: BaseSelector | None = None
         self._runner = self._new_runner()
         self._lock = threading.RLock()
         self._process = 0
-        self._helper: HelperThread | None = None
         self._is_closed = False
         self._is_waiting = False
         self._is_kept = False
@@ -49,6 +49,11 @@ class LoopDriver:
         self._overdue: BaseException | None = None
         # When ``next`` gives up, by ``time.monotonic``; None: never.
         self._deadline: float | None = None
+
+    def __del__(self) -> None:
+        # A stream was dropped that nobody has closed: its thread would wait for ever, with all connections.
+        if self._helper is not None:
+            self._helper.leave()
 
     def keep(self) -> None:
         """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``."""

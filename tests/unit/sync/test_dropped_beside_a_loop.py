@@ -1,0 +1,38 @@
+"""Streams of notebooks that nobody has closed: their helper threads end, and their sockets are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import warnings
+
+import replica.sync
+from replica.demo import DemoSource
+
+
+def _threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "replica-sync"]
+
+
+def test_they_leave_nothing() -> None:
+    async def notebook(dsn: str) -> tuple[int, int]:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            stream = replica.sync.connect(dsn, start="earliest").__enter__()
+            next(stream)
+            del stream
+        threads = _threads()
+        assert len(threads) == 3
+        gc.collect()
+        for thread in threads:
+            thread.join(30)
+        assert not _threads()
+        gc.collect()
+        return before, len(os.listdir("/proc/self/fd"))
+
+    with DemoSource(tls=False) as source, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        before, after = asyncio.run(notebook(source.dsn))
+    assert after == before
