@@ -7,9 +7,10 @@ arguments. An error is one line that names the remedy; ``--debug`` adds the trac
 import argparse
 import errno
 import logging
+import re
 import traceback
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from protocol.errors import ConfigurationError, ReplicaError
 
@@ -98,10 +99,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Prints its help as all output is printed: argparse passes over a full disk."""
+    """Prints its help as all output is printed: argparse passes over a full disk. Its errors show no password."""
 
     def print_help(self, file: object = None) -> None:
         _print(self.format_help())
+
+    def error(self, message: str) -> NoReturn:
+        super().error(_without_password(message))
 
 
 def _print(text: str) -> None:
@@ -137,7 +141,7 @@ class _Version(argparse.Action):
 def error_text(error: Exception, output: str = "standard output") -> str:
     """The message for an error, in one line; ``output`` is where the result goes."""
     if isinstance(error, ReplicaError):
-        return f"error: {error}"
+        return f"error: {_without_password(str(error))}"
     if isinstance(error, OSError):
         name = error.filename
         if name is None and error.errno in _FULL_DISK:
@@ -145,6 +149,11 @@ def error_text(error: Exception, output: str = "standard output") -> str:
             name = output
         return f"error: {name + ': ' if isinstance(name, str) else ''}{error.strerror or error}"
     return f"error: {type(error).__name__}: {error} (a defect of {PROGRAM}; --debug prints the traceback)"
+
+
+def _without_password(text: str) -> str:
+    """A message that may quote an argument: a DSN, in the place of another argument."""
+    return re.sub(r"//\S*@", "//...@", text)
 
 
 class _Notes(logging.Handler):

@@ -313,6 +313,11 @@ def _hosts(name: str, value: object) -> tuple[tuple[str, int | None], ...]:
 
 
 def _one_host(name: str, text: str) -> tuple[str, int | None]:
+    if "@" in text:
+        # It holds the password, which no message shows.
+        raise ConfigurationError(
+            f"{name}: a host alone: user and password are options of their own, and a whole DSN is the first argument"
+        )
     if text.count(":") > 1 and "[" not in text:
         return text, None  # an IPv6 address by itself
     found = _HOST.fullmatch(text)

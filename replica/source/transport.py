@@ -6,6 +6,7 @@ socket is not read, so that TCP holds the source back. Packets are unknown here.
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import ipaddress
 import socket
@@ -124,7 +125,7 @@ async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receive
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
-    raise OSError("; ".join(str(error) or "no answer" for error in failures))
+    raise OSError(failures[-1].errno, "; ".join(str(error) or "no answer" for error in failures))
 
 
 def _is_address(host: str) -> bool:
@@ -163,9 +164,11 @@ class Transport:
                 transport, receiver = await _connect_to_one(options)
         except OSError as error:
             # This includes a host name that cannot be resolved (socket.gaierror).
+            hint = "is the server running and reachable from here?"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                hint = "close some of this process's files and sockets, or raise their limit (ulimit -n)"
             raise ConnectionLostError(
-                f"cannot connect to {options.address}: {error.strerror or error} -- is the server running and "
-                "reachable from here?"
+                f"cannot connect to {options.address}: {error.strerror or error} -- {hint}"
             ) from error
         except ValueError as error:
             # UnicodeError of a name that IDNA cannot encode, or one with a zero character.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import platform
 import socket
 import subprocess
@@ -300,6 +302,17 @@ def options(**given: object) -> Options:
 async def test_no_connection(given: dict[str, object]) -> None:
     with pytest.raises(ConnectionLostError, match=r"cannot connect to .* -- is the server running"):
         await Transport.connect(options(**given))
+
+
+async def test_too_many_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**arguments: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(
+        ConnectionLostError, match=r"Too many open files -- .* raise their limit \(ulimit -n\)$"
+    ):
+        await Transport.connect(options(host="127.0.0.1"))
 
 
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "a\0b"])
