@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import ConfigurationError
+from replica.snapshot.copy_state import _plain_text
 from tests.server.support.streams import SECONDS, begin_log, stream_of
 from tests.support.servers import Server
 
@@ -16,6 +17,7 @@ FEW, MANY = 40, 140
 # A SELECT is prepared, executed and closed; the other statements are for several tables together. It was 17.
 PER_TABLE = 5
 LARGE = 1_000_000
+LARGE_ROWS = 10_000
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +102,34 @@ async def test_large_rows_of_several_tables(server: Server, schema: str) -> None
     assert {name: [len(row["b"] or "") for row in found] for name, found in rows.items()} == {
         f"t{number:03}": [LARGE, 0] for number in range(10)
     }
+
+
+async def test_a_copy_goes_on_behind_a_large_table(server: Server, schema: str) -> None:
+    """Small tables are whole before the first one is: the checkpoint names the ends of a run of them."""
+    make_tables(server, schema, range(FEW))
+    server.query(f"CREATE TABLE {schema}.a_large (id INT PRIMARY KEY)")
+    rows = ", ".join(f"({number})" for number in range(LARGE_ROWS))
+    server.query(f"INSERT INTO {schema}.a_large VALUES {rows}")
+    begin_log(server)
+    ids: dict[str, set[int]] = defaultdict(set)
+    options: dict[str, Any] = {"tables": f"{schema}.*", "stop": "now", "snapshot_chunk_rows": 50}
+    start: Any = "snapshot"
+    async with asyncio.timeout(SECONDS), stream_of(server, start=start, **options) as stream:
+        async for tx in stream.transactions():
+            async for change in tx:
+                ids[change.table.name].add((change.after or {})["id"])
+            start = tx.checkpoint
+            if '"ranges":' in _plain_text(start.snapshot):
+                break
+    assert len(ids["a_large"]) < LARGE_ROWS
+    async with asyncio.timeout(SECONDS), stream_of(server, start=start, **options) as stream:
+        async for tx in stream.transactions():
+            async for change in tx:
+                known, row = ids[change.table.name], (change.after or {})["id"]
+                assert row not in known
+                known.add(row)
+    assert ids.pop("a_large") == set(range(LARGE_ROWS))
+    assert ids == {f"t{number:03}": {1, 2} for number in range(FEW)}
 
 
 async def test_a_condition_that_names_no_column_is_an_error(server: Server, schema: str) -> None:
