@@ -73,9 +73,8 @@ def check_replication_filters(facts: Facts) -> Iterator[Finding]:
     name = "replication filters"
     if not facts.replication.is_replica:
         return
-    found = {
-        text: None for filters in facts.replication.channels for text in left_out(filters, facts.options)
-    }
+    channels = facts.replication.channels
+    found = {text: None for channel in channels for text in left_out(channel.filters, facts.options)}
     if not found:
         yield Finding(name, "ok", "the source replicates all selected tables")
         return

@@ -34,19 +34,30 @@ _CHANNEL_FILTERS: Final = tuple(f"replicate_{kind}" for kind in _KINDS)
 _LOG_FILTERS: Final = ("binlog_do_db", "binlog_ignore_db")
 # The place of Replicate_Do_DB among the columns of a channel's status. MariaDB has two more in front.
 _FIRST_FILTER: Final = 12
+_SOURCE_ID: Final = 39
 # Providers have their servers' own tables filtered, and nobody selects them who does not name their schema.
 _INTERNAL: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", "innodb_memcache"})
 
+# server_uuid and server_id.
+Identity = tuple[str | None, int | None]
 #: Names of filters, such as replicate_do_db, and their values as a server shows them: lists with commas.
 Filters = Mapping[str, str]
 
 
 @record(frozen=True, slots=True)
+class Channel:
+    """A channel of a replica: its filters, and the server_id of its source as text; empty if it is not known."""
+
+    filters: Filters
+    source_id: str = ""
+
+
+@record(frozen=True, slots=True)
 class Replication:
-    """Whether a server is a replica (None: it does not say), and the filters of each of its channels."""
+    """Whether a server is a replica (None: it does not say), and its channels."""
 
     is_replica: bool | None
-    channels: tuple[Filters, ...] = ()
+    channels: tuple[Channel, ...] = ()
 
 
 def replication_questions(source: Source) -> list[Question]:
@@ -62,15 +73,18 @@ def replication_of(answers: Sequence[Answer], source: Source) -> Replication:
     """What the answers to ``replication_questions`` say."""
     status, *others = answers
     if not isinstance(status, ServerError):
-        first = _FIRST_FILTER + 2 * source.is_mariadb
-        channels = (row[first : first + len(_KINDS)] for row in status)
-        return Replication(bool(status), tuple(_filters(_CHANNEL_FILTERS, values) for values in channels))
+        return Replication(bool(status), tuple(_channel(row[2 * source.is_mariadb :]) for row in status))
     if not others or any(isinstance(answer, ServerError) for answer in others):
         return Replication(None)
     running, variables = (dict(answer) for answer in others if not isinstance(answer, ServerError))
     if running.get("Slaves_running", "0") == "0":
         return Replication(None)
-    return Replication(True, (_filters(_CHANNEL_FILTERS, map(variables.get, _CHANNEL_FILTERS)),))
+    return Replication(True, (Channel(_filters(_CHANNEL_FILTERS, map(variables.get, _CHANNEL_FILTERS))),))
+
+
+def _channel(row: Sequence[TextValue]) -> Channel:
+    filters = _filters(_CHANNEL_FILTERS, row[_FIRST_FILTER:])
+    return Channel(filters, str(row[_SOURCE_ID]) if len(row) > _SOURCE_ID else "")
 
 
 def _filters(names: Sequence[str], values: Iterator[TextValue] | Sequence[TextValue]) -> Filters:
@@ -80,17 +94,18 @@ def _filters(names: Sequence[str], values: Iterator[TextValue] | Sequence[TextVa
     return dict(zip(names, texts, strict=False))
 
 
-async def check_left_out(session: Session, source: Source, *, is_move: bool) -> None:
+async def check_left_out(session: Session, source: Source, moved_from: Identity | None = None) -> None:
     """Log a warning, once for a stream and server, if its log lacks changes of selected tables.
 
-    A stream that moves there from another server gets an error: ``ConnectionLostError``, which is tried again, for a
-    replica that does not log what it replicates, as it can be used once it is promoted; ``SourceChangedError`` for
-    filters, if ``tables=`` names what they leave out.
+    A stream that moves there from another server (``moved_from``) gets an error. ``ConnectionLostError``, which is
+    tried again, for a replica that does not log what it replicates: it can be used once it is promoted.
+    ``SourceChangedError`` for filters, if ``tables=`` names what they leave out.
     """
-    options, asked = session.options, f"left out by {source.name}"
-    if source.is_relay or (asked in options.warned and not is_move):
+    options, told = session.options, f"left out by {source.name}"
+    is_known = told in session.options.warned
+    if source.is_relay or (is_known and moved_from is None):
         return
-    options.warned.add(asked)
+    options.warned.add(told)
     questions = replication_questions(source)
     if not source.is_semi_sync:
         # See ``check_same_log``: a semi-synchronous MariaDB does not answer while it waits for this replica.
@@ -104,12 +119,12 @@ async def check_left_out(session: Session, source: Source, *, is_move: bool) -> 
             f"{options.address} is a replica, and has {name}=OFF: its log lacks what it replicates -- set {name} to "
             "ON, or wait until it is promoted (RESET REPLICA ALL)"
         )
-        if is_move:
+        if moved_from is not None:
             raise ConnectionLostError(text)
         _warn(text, options)
     unlogged = [] if isinstance(log, ServerError) else [_filters(_LOG_FILTERS, row[2:]) for row in log]
     lost = [left_out(filters, options) for filters in unlogged]
-    by_channel = [left_out(filters, options) for filters in replication.channels]
+    by_channel = [left_out(channel.filters, options) for channel in replication.channels]
     found = sorted({text for texts in (*lost, *by_channel) for text in texts})
     if not found:
         return
@@ -117,11 +132,14 @@ async def check_left_out(session: Session, source: Source, *, is_move: bool) -> 
         f"{options.address} leaves out changes of selected tables: {'; '.join(found)} -- take a server that logs "
         "them, or leave these tables out, too (tables=, exclude_tables=)"
     )
-    # Another channel may be the one that brings the tables.
-    is_surely = any(lost) or (bool(by_channel) and all(by_channel))
-    if is_move and is_surely and "*" not in options.tables:
-        raise SourceChangedError(text)
-    _warn(text, options)
+    if moved_from is not None and "*" not in options.tables:
+        # The channel from the server before brings the tables. Without such a channel nobody knows which one does.
+        pairs = list(zip(replication.channels, by_channel, strict=True))
+        own = [texts for channel, texts in pairs if channel.source_id == str(moved_from[1])]
+        if any(lost) or all(own or by_channel):
+            raise SourceChangedError(text)
+    if not is_known:
+        _warn(text, options)
 
 
 def _warn(text: str, options: Options) -> None:

@@ -79,7 +79,7 @@ async def resolve_start(start: Start, session: Session, source: Source, scan: Lo
     """
     if isinstance(start, Checkpoint):
         return await _from_checkpoint(start, session, source)
-    await check_left_out(session, source, is_move=False)
+    await check_left_out(session, source)
     if isinstance(start, GtidSet | MariadbGtidSet):
         return await from_gtids(start, session, source)
     if isinstance(start, datetime):
@@ -304,7 +304,7 @@ async def check_move(identity: tuple[str | None, int | None], source: Source, se
     what the stream follows: see ``check_left_out``.
     """
     if identity == (None, None) or is_same_server(identity, source):
-        await check_left_out(session, source, is_move=False)
+        await check_left_out(session, source)
         return
     if source.counts_alone:
         raise SourceChangedError(
@@ -319,7 +319,7 @@ async def check_move(identity: tuple[str | None, int | None], source: Source, se
             f"another server answers than before, and it has lower_case_table_names=1: {first_names(lost)} matches "
             "no table of its log -- name the tables in lower case, too"
         )
-    await check_left_out(session, source, is_move=True)
+    await check_left_out(session, source, identity)
 
 
 async def _from_time(start: datetime, session: Session, scan: LogScan) -> StartPoint:

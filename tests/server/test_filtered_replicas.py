@@ -74,6 +74,48 @@ async def test_a_stream_does_not_move_to_a_log_that_lacks_its_tables(
                 pass
 
 
+@pytest.mark.parametrize("comes_by_it", [True, False], ids=["its own", "another"])
+async def test_filters_of_one_channel_of_several(
+    comes_by_it: bool, extra_server: Callable[..., Server]
+) -> None:
+    """The channel from the server before decides."""
+    source, third, other = (extra_server("mysql:9.7") for _ in range(3))
+    start = start_of(source, GTID)
+    third.query(third.reset_log)
+    topology.follow(other, source)
+    other.query("STOP REPLICA")
+    account = (
+        f"SOURCE_USER = '{third.replica_user}', SOURCE_PASSWORD = '{third.replica_password}', SOURCE_SSL = 1"
+    )
+    host = f"SOURCE_HOST = '{topology.address_of(third)}', SOURCE_AUTO_POSITION = 1"
+    other.query(f"CHANGE REPLICATION SOURCE TO {host}, {account} FOR CHANNEL 'third'")
+    channel = "" if comes_by_it else "third"
+    other.query(
+        f"CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('shop.o%') FOR CHANNEL '{channel}'"
+    )
+    other.query("START REPLICA")
+    source.query("CREATE DATABASE shop")
+    source.query("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=start, tables="shop.*") as stream,
+    ):
+        source.query("INSERT INTO shop.orders VALUES (1)")
+        assert await take_rows(stream, 1) == [(1,)]
+        proxy.black_hole()
+        proxy.cut_now()
+        source.query("INSERT INTO shop.orders VALUES (2)")
+        await asyncio.to_thread(topology.catch_up, other, source)
+        proxy.retarget(other.port)
+        proxy.serve()
+        if comes_by_it:
+            with pytest.raises(SourceChangedError, match="replicate_wild_ignore_table=shop"):
+                await take_rows(stream, 1)
+        else:
+            assert await take_rows(stream, 1) == [(2,)]
+
+
 @pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
 async def test_filters_of_other_tables_do_not_matter(name: str, extra_server: Callable[..., Server]) -> None:
     filters = ("--replicate-ignore-table=shop.audit", "--replicate-wild-ignore-table=other.%")

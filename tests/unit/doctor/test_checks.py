@@ -33,7 +33,7 @@ from replica.doctor.privileges import (
 from replica.doctor.settings import check_settings
 from replica.doctor.table_checks import check_cascades, check_generated_columns, check_primary_keys
 from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
-from replica.source.left_out import Replication
+from replica.source.left_out import Channel, Replication
 from replica.source.server_facts import Source
 
 SOURCE = Source(
@@ -136,7 +136,7 @@ def test_each_bad_finding_says_what_to_type() -> None:
             may_see_log=False,
             grants=[],
             filters=((), ("shop",)),
-            replication=Replication(True, ({"replicate_do_db": "shop"},)),
+            replication=Replication(True, (Channel({"replicate_do_db": "shop"}),)),
             sessions=[SessionSetting("7", "sql_log_bin", "OFF")],
             tables=Tables((KeylessTable("`a`.`b`", "", frozenset()),), ()),
             given={"tls": "preferred", "heartbeat": 0, "semi_sync": True},

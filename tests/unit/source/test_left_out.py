@@ -66,7 +66,7 @@ def test_mariadb_tells_a_user_who_may_not_see_the_status() -> None:
     variables = [("replicate_ignore_table", "shop.audit"), ("replicate_events_marked_for_skip", "REPLICATE")]
     found = replication_of([refused, [("Slaves_running", "1")], variables], source)
     assert found.is_replica
-    [filters] = found.channels
-    assert left_out(filters, Selection(tables=("shop.*",))) == ["replicate_ignore_table=shop.audit"]
+    [channel] = found.channels
+    assert left_out(channel.filters, Selection(tables=("shop.*",))) == ["replicate_ignore_table=shop.audit"]
     assert replication_of([refused, [("Slaves_running", "0")], variables], source) == Replication(None)
     assert replication_of([refused], _SOURCE) == Replication(None)
