@@ -5,7 +5,6 @@ table ends; chunk after chunk up to that key; and again and again the rows that 
 is complete when all of that has been delivered. Chunks are read ahead of their delivery and delivered in order.
 """
 
-from collections import deque
 from collections.abc import Container, Mapping, Sequence
 
 from protocol.records import field, record, replace
@@ -131,7 +130,8 @@ class TableCopy:
         #: Keys of rows that came before ``start``: the first rows are read when these are visible.
         self.awaited: tuple[Key, ...] = ()
         self._table: Table | None = None
-        self._chunks: deque[Window] = deque()
+        # A list: an empty deque has room for 64, and there may be 10,000 tables.
+        self._chunks: list[Window] = []
         self._again: Window | None = None
         self._covering = 0
 
@@ -279,7 +279,7 @@ class TableCopy:
             if delivery is not None:
                 return delivery
         while self._chunks and self._chunks[0].is_due(place):
-            window = self._chunks.popleft()
+            window = self._chunks.pop(0)
             if window.what == "first" and not window.rows:
                 self._take_empty(window)
             elif window.what == "table":
