@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import replica
 from tests.support.places import ROOT
 from tests.support.servers import Server
 
-from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log
+from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, end_of_log, stream_of, to_the_end
 
 TEXT = (ROOT / ".github" / "MIGRATING.md").read_text()
 BEFORE, AFTER = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -67,3 +68,26 @@ def test_both_programs_print_the_same(server: Server, schema: str, tmp_path: Pat
     changes = [json.loads(line) for line in after.splitlines()]
     assert [change[0] for change in changes[:6]] == ["insert"] * 2 + ["update"] * 3 + ["delete"]
     assert changes[2][3]["status"] == "bezahlt: 7 €"
+
+
+@pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)
+async def test_places_that_others_have_saved(server: Server, schema: str) -> None:
+    """At each event of a transaction: from there on its rest comes, but not from inside a statement."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    start = end_of_log(server)
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1), (2)")
+        cursor.execute("INSERT INTO t VALUES (3)")
+        connection.commit()
+    logged = server.query(f"SHOW BINLOG EVENTS IN '{start.file}' FROM {start.position}")
+    found: dict[int, list[str]] = {}
+    for _, position, kind, *_ in logged:
+        place = replica.BinlogPosition(start.file, int(position))
+        if kind.startswith("Write_rows"):
+            with pytest.raises(replica.PositionInsideEventError, match="start where its transaction begins"):
+                await to_the_end(stream_of(server, start=place, stop="now", reconnect=False))
+            continue
+        rows = await to_the_end(stream_of(server, start=place, stop="now", tables=f"{schema}.*"))
+        found.setdefault(len(rows), []).append(kind)
+    assert found.keys() == {3, 1, 0}
+    assert found[0] == ["Xid"]
