@@ -13,6 +13,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from re import finditer, fullmatch
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -196,6 +197,12 @@ class GtidSet:
             for start, end in zip(ends[::2], ends[1::2], strict=True):
                 yield Interval(source_id, tag, start, end - 1)
 
+    def of_source(self, source_id: uuid.UUID) -> "GtidSet":
+        """The transactions of this set that one source committed first."""
+        result = GtidSet()
+        result._ends = {key: list(ends) for key, ends in self._ends.items() if key[0] == source_id}
+        return result
+
     def __contains__(self, gtid: Gtid) -> bool:
         ends = self._ends.get((gtid.source_id, gtid.tag), ())
         return bisect_right(ends, gtid.sequence) % 2 == 1
@@ -299,9 +306,7 @@ class GtidSet:
             if key in result._ends:
                 late.setdefault(key, []).extend(intervals)
                 continue
-            ends = result._ends[key] = []
-            for start, end in intervals:
-                cover(ends, start, end)
+            result._ends[key] = list(chain.from_iterable(intervals))
         reader.expect_end()
         result._add_late(late)
         return result

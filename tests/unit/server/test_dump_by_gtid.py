@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from pathlib import Path
 
 import pytest
@@ -403,6 +405,31 @@ async def test_positions_as_states(tmp_path: Path) -> None:
             assert found == expected, (file, position)
         assert await session.query_value("SELECT @@GLOBAL.gtid_binlog_pos") == "0-1-5,7-1-1"
         assert await session.query_value("SELECT @@gtid_binlog_state") == "0-1-5,7-1-1"
+
+
+async def test_a_set_of_many_intervals_leaves_other_clients_their_turns(tmp_path: Path) -> None:
+    """One of 16 MB, the largest that a client can send, kept everybody waiting for half a minute."""
+    write_mysql_files(tmp_path)
+    intervals = b"".join(struct.pack("<QQ", 3 * number + 1, 3 * number + 2) for number in range(200_000))
+    many = struct.pack("<Q", 1) + SOURCE_ID.bytes + struct.pack("<Q", 200_000) + intervals
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        serving(tmp_path, server_uuid=str(SOURCE_ID)) as server,
+        logged_in(server, CHECKSUM_ASKED) as session,
+    ):
+        other = asyncio.create_task(take_turns())
+        session.start_dump_gtid(many, 0, 0)
+        with pytest.raises(ServerError, match="has more GTIDs"):
+            await session.read_events(SECONDS)
+        other.cancel()
+    assert turns > 500
 
 
 async def test_our_own_stream_of_mariadb(tmp_path: Path) -> None:
