@@ -23,6 +23,7 @@ class ReadPlan:
     ) -> None:
         key = key_of(shape)
         self.shape = shape
+        self.is_mariadb = is_mariadb
         self.table = logged_table(schema, name, shape, is_mariadb=is_mariadb)
         self.key_names = () if key is None else key_columns(key, shape)
         self.select = SelectList(self.table, shape, self.key_names, is_mariadb=is_mariadb)

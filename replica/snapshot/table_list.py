@@ -279,4 +279,6 @@ def key_columns_of(plan: ReadPlan) -> KeyColumns:
     text = ",".join(f"{column.name} {column.column_type} {column.charset}" for column in columns)
     end = next((column.name for column in plan.shape.columns if column.role == "end"), None)
     ordinal = -1 if end is None else names.index(end)
-    return KeyColumns(plan.key_names, ordinals, end, ordinal, f"{crc32(text.encode()):08x}")
+    # MySQL logs those that have changed.
+    generated = [column.name for column in plan.shape.columns if column.generated and plan.is_mariadb]
+    return KeyColumns(plan.key_names, ordinals, end, ordinal, f"{crc32(text.encode()):08x}", tuple(generated))

@@ -67,9 +67,14 @@ def written(row: Row) -> Touch:
     return Touch(part=part_of(row), is_new=True) if ABSENT in row else Touch(row, is_new=True)
 
 
-def changed(row: Row) -> Touch:
-    """An update that leaves the key as it was; ``row`` is the after image."""
-    return Touch(part=part_of(row)) if ABSENT in row else Touch(row)
+def changed(row: Row, generated: Sequence[int] = ()) -> Touch:
+    """An update that leaves the key as it was; ``row`` is the after image.
+
+    ``generated`` are columns that may have changed where the image lacks them.
+    """
+    if ABSENT not in row:
+        return Touch(row)
+    return Touch(part={index: ABSENT for index in generated} | part_of(row))
 
 
 GONE: Final = Touch(is_gone=True)

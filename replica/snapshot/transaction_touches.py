@@ -56,7 +56,7 @@ class KeyColumns:
     Without columns the table has no usable key: then all its rows count as one key, ``WHOLE_TABLE``. ``end`` and
     ``end_ordinal`` are the end of the period of a system-versioned table, which tells rows of the past from current
     rows; None and -1 for other tables. ``order`` is a digest of the names and types, on which the bounds of chunks
-    depend; empty without columns.
+    depend; empty without columns. ``generated`` are columns that updates of MariaDB may change and not log.
     """
 
     names: tuple[str, ...]
@@ -64,9 +64,11 @@ class KeyColumns:
     end: str | None = None
     end_ordinal: int = -1
     order: str = ""
+    generated: tuple[str, ...] = ()
     _of_table: Table | None = None
     _indexes: tuple[int, ...] = ()
     _end_index: int = -1
+    _generated: tuple[int, ...] = ()
 
     def indexes(self, table: Table) -> tuple[int, ...]:
         """Where the rows of a logged table have the key."""
@@ -80,8 +82,14 @@ class KeyColumns:
         self.indexes(table)
         return self._end_index
 
+    def generated_indexes(self, table: Table) -> tuple[int, ...]:
+        """Where the rows of a logged table have generated columns that an image may lack."""
+        self.indexes(table)
+        return self._generated
+
     def _find(self, table: Table) -> None:
         names = table.column_names
+        self._generated = tuple(names.index(name) for name in self.generated if name in names)
         wanted = self.names if self.end is None else (*self.names, self.end)
         if all(name in names for name in wanted):
             self._indexes = tuple(names.index(name) for name in self.names)
@@ -228,7 +236,12 @@ class TransactionTouches:
             return
         try:
             notes = _Notes(
-                key_columns.indexes(table), touched, identity, self._open, key_columns.end_index(table)
+                key_columns.indexes(table),
+                touched,
+                identity,
+                self._open,
+                key_columns.end_index(table),
+                key_columns.generated_indexes(table),
             )
             note(event, notes)
         except SourceConfigurationError:
@@ -299,6 +312,7 @@ class _Notes:
     table: TableId
     touching: Touching
     end: int
+    generated: tuple[int, ...]
 
     def is_past(self, row: Row) -> bool:
         """Whether a row of a system-versioned table has ended: the table holds it, and reads of it do not."""
@@ -349,7 +363,7 @@ def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
             notes.add(old, DOUBTFUL)
             notes.add_moved(old, old)
         else:
-            notes.add(old, changed(after))
+            notes.add(old, changed(after, notes.generated))
 
 
 def _has_diffs(row: Row) -> bool:
