@@ -74,7 +74,7 @@ def changed(row: Row, generated: Sequence[int] = ()) -> Touch:
     """
     if ABSENT not in row:
         return Touch(row)
-    return Touch(part={index: ABSENT for index in generated} | part_of(row))
+    return Touch(part=dict.fromkeys(generated, ABSENT) | part_of(row))
 
 
 GONE: Final = Touch(is_gone=True)
