@@ -153,8 +153,11 @@ async def _is_right(place: BinlogPosition, session: Session, source: Source) -> 
 
 
 async def _gtids_before(place: BinlogPosition, session: Session, source: Source) -> MariadbGtidSet | None:
-    """The transactions of MariaDB's log before the place, which every user may ask for; None outside of the log."""
-    if not source.is_mariadb:
+    """The transactions of MariaDB's log before the place, which every user may ask for; None outside of the log.
+
+    A node of Galera may have the place of another one, and a relay would read its file for the answer.
+    """
+    if not source.is_mariadb or source.is_galera or source.is_relay:
         return None
     sql = f"SELECT BINLOG_GTID_POS({hex_literal(place.file)}, {place.position})"
     value, *_ = await session.query_row(sql)
@@ -170,7 +173,7 @@ def _is_known(before: MariadbGtidSet | None, gtid_set: AnyGtidSet) -> bool:
 
 
 def _is_end(before: MariadbGtidSet | None, gtid_set: AnyGtidSet, source: Source) -> bool:
-    if before is None or source.is_galera or not isinstance(gtid_set, MariadbGtidSet):
+    if before is None or not isinstance(gtid_set, MariadbGtidSet):
         return False
     # The log has nothing yet of domains that were only replicated.
     return before <= gtid_set and {*before, *source.unlogged}.issuperset(gtid_set)
