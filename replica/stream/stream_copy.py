@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from ..snapshot.read_plan import ReadPlan
     from ..snapshot.snapshot_copy import SnapshotCopy
     from ..snapshot.table_list import Listed
+    from ..snapshot.transaction_touches import KeyColumns
 
 _LOGGER: Final = logging.getLogger(__name__)
+# Tables whose plans are held at once.
+_PLANS: Final = 500
 
 
 class StreamCopy:
@@ -108,7 +111,6 @@ class StreamCopy:
             check_found,
             check_gone,
             check_tables,
-            key_columns_of,
             list_tables,
         )
 
@@ -145,18 +147,17 @@ class StreamCopy:
         if copy.has_all:
             copy.coverage.wants = self._covers(copy.selection)
         with refusals.noted():
-            plans = await self._read_plans(session, source, unfinished)
+            keys = await self._read_keys(session, source, unfinished)
         refusals.check()
-        for table in [table for table in unfinished if table not in plans]:
+        for table in [table for table in unfinished if table not in keys]:
             await check_gone(session, table, self._options)
         # Touches from before a place up to which everything is visible are not needed.
         place = LOWEST if point.is_visible else self._place()
-        for table, plan in plans.items():
-            key = key_columns_of(plan)
+        for table, key in keys.items():
             copy.add(table, key, place, state.progress_by(table, key) if state else None)
         if state is not None:
             for table, progress in state.tables.items():
-                if table not in plans:
+                if table not in keys:
                     copy.add_ended(table, progress, is_keyless=table in state.keyless)
             copy.restore(state)
         for one in listed.values():
@@ -221,7 +222,7 @@ class StreamCopy:
         if self._source is None:
             return
         from ..snapshot.table_copy import TableProgress
-        from ..snapshot.table_list import key_columns_of, list_named
+        from ..snapshot.table_list import list_named
 
         with beside_the_dump():
             session = await first_host(self._options, Session.open)
@@ -235,17 +236,17 @@ class StreamCopy:
                         f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
                     )
                 listed[table].check()
-            plans = await self._read_plans(session, self._source, ordered)
+            keys = await self._read_keys(session, self._source, ordered)
         finally:
             await session.aclose()
         copy = self._copy or self._begin_copy(self._source)
         place = self._place()
-        for table, plan in plans.items():
+        for table, key in keys.items():
             # Without a key nothing tells rows of the copy from those that the log has brought: these are void.
-            is_anew = not plan.key_names and table not in copy.tables
-            copy.add(table, key_columns_of(plan), place, TableProgress(is_void=True) if is_anew else None)
+            is_anew = not key.names and table not in copy.tables
+            copy.add(table, key, place, TableProgress(is_void=True) if is_anew else None)
             self._note_estimate(listed[table])
-        self._account.ordered = [table for table in self._account.ordered if table not in plans]
+        self._account.ordered = [table for table in self._account.ordered if table not in keys]
         assert self._copier is not None
         if not self._copier.is_started:
             self._copier.start(self._options, self._source)
@@ -344,17 +345,24 @@ class StreamCopy:
                 "row_values=False counts rows only, and a copy of tables needs their values"
             )
 
-    async def _read_plans(
+    async def _read_keys(
         self, session: Session, source: Source, tables: Sequence[tuple[str, str]]
-    ) -> "dict[tuple[str, str], ReadPlan]":
-        """How to read each table. Raises for one without a key that cannot be read at one exact place of the log."""
-        from ..snapshot.table_list import check_keys, read_plans
+    ) -> "dict[tuple[str, str], KeyColumns]":
+        """The key of each table. Raises for one without a key that cannot be read at one exact place of the log."""
+        from ..snapshot.table_list import check_keys, key_columns_of, read_plans
 
         suffix = " LOCK IN SHARE MODE" if self._options.snapshot_locking == "rows" else ""
-        plans = await read_plans(session, source, tables, self._options, suffix)
+        keys: dict[tuple[str, str], KeyColumns] = {}
+        keyless: list[ReadPlan] = []
+        for begin in range(0, len(tables), _PLANS):
+            # A plan takes 0.4 KB for each column: it is read again when its table is.
+            some = tables[begin : begin + _PLANS]
+            plans = await read_plans(session, source, some, self._options, suffix)
+            keys |= {table: key_columns_of(plan) for table, plan in plans.items()}
+            keyless += [plan for plan in plans.values() if not plan.key_names]
         knows_gtids = self._place().gtid_set is not None
-        await check_keys(session, source, plans.values(), self._options, knows_gtids=knows_gtids)
-        return plans
+        await check_keys(session, source, keyless, self._options, knows_gtids=knows_gtids)
+        return keys
 
 
 def _begin(start: object, point: StartPoint, source: Source) -> BinlogPosition | GtidSet | None:

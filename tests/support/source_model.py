@@ -9,7 +9,6 @@ transaction goes through them twice, and is visible after the second time only. 
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -429,7 +428,7 @@ def _clone_table(table: TableCopy, windows: dict[int, Window]) -> TableCopy:
         twin._segments = other.segments
         return twin
 
-    other._chunks = deque(map(clone, table._chunks))
+    other._chunks = [*map(clone, table._chunks)]
     other._again = None if table._again is None else clone(table._again)
     return other
 

@@ -18,7 +18,7 @@ from protocol.rows.table import Table
 from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.schemas import table_shapes
-from replica.snapshot import copier, named_tables
+from replica.snapshot import copier, named_tables, table_list
 from replica.snapshot.copy_outline import CopyOutline
 from replica.snapshot.marks import GtidMark, Place
 from replica.snapshot.snapshot_copy import SnapshotCopy
@@ -29,6 +29,8 @@ from replica.snapshot.transaction_touches import KeyColumns
 from replica.snapshot.window import Window
 from replica.source.statement_answers import Answer, Question
 from replica.sql.token_reader import TableName
+from replica.stream.batch import Account
+from replica.stream.stream_copy import StreamCopy
 from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRowsEvent
 from tests.support.grouped_events import AT
 from tests.support.scripted_source import COLUMNS, query
@@ -469,3 +471,26 @@ def test_a_table_whose_copy_begins_anew_costs_the_same_beside_a_prepared_transac
     assert [*touching.touched] == list(source.by_name)
     assert kept == known
     assert [*source.copy.state().prepared.values()] != [known]
+
+
+async def test_a_copy_that_begins_holds_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all tables were held, for their keys: 5 KB for each of 12 columns."""
+    held: list[int] = []
+
+    async def read_plans(
+        session: object, source: object, tables: Sequence[tuple[str, str]], *_: object
+    ) -> object:
+        held.append(len(tables))
+        names = SimpleNamespace(column_names=KEY.names)
+        return {
+            name: SimpleNamespace(key_names=KEY.names, table=names, shape=SimpleNamespace(columns=()))
+            for name in tables
+        }
+
+    monkeypatch.setattr(table_list, "read_plans", read_plans)
+    options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
+    names = [identity(number) for number in range(1_200)]
+    nobody: Any = SimpleNamespace()
+    found = await StreamCopy(options, Account(()))._read_keys(nobody, nobody, names)
+    assert {name: key.names for name, key in found.items()} == dict.fromkeys(names, KEY.names)
+    assert max(held) <= 500
