@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.binlog.events import UpdateRowsEvent, WriteRowsEvent, XidEvent
+from protocol.errors import SourceConfigurationError
 from protocol.gtid import GtidSet
 from protocol.rows.column import ABSENT
 from replica.snapshot.copy_state import CopyState
@@ -49,3 +52,25 @@ def test_a_complete_table_without_a_key_is_known_as_that_behind_a_kill() -> None
     assert resumed.hides(row)
     assert resumed.goes_on_by(IDENTITY, key)
     assert resumed.deliver(place) is None
+
+
+@pytest.mark.parametrize("is_altered", [False, True])
+def test_rows_without_the_key_are_an_error_unless_ddl_comes_behind_them(is_altered: bool) -> None:
+    """The key is that of the table as it is now, and the stream may be far behind."""
+    copy, before, after = SnapshotCopy(), Place("binlog.000001", 4, GtidSet()), Place("binlog.000001", 500)
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), before)
+    [(_, window)] = copy.windows(before, 9)
+    window.take_low(GtidMark(GtidSet()))
+    window.take_view()
+    window.take_high(after)
+    window.take_rows(TABLE, (0,), [(1, 2, 4)], None)
+    window.close()
+    update = UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [((ABSENT, 2, ABSENT), (ABSENT, 5, ABSENT))])
+    copy.settle([query("BEGIN"), update, XidEvent(*AT, 1)])
+    if is_altered:
+        copy.settle([query(f"ALTER TABLE {'.'.join(IDENTITY)} DROP PRIMARY KEY, ADD PRIMARY KEY (id)")])
+        assert copy.deliver(after) is None
+        assert window.is_void
+    else:
+        with pytest.raises(SourceConfigurationError, match="lacks columns of the key"):
+            copy.deliver(after)
