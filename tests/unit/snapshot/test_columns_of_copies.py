@@ -41,7 +41,7 @@ def test_a_complete_table_without_a_key_is_known_as_that_behind_a_kill() -> None
     copy, place, key = SnapshotCopy(), Place("binlog.000001", 4), KeyColumns((), ())
     copy.add(IDENTITY, key, place, TableProgress(rows=3, is_read=True, is_whole=True))
     state, resumed = CopyState.from_text(copy.state().to_text()), SnapshotCopy()
-    resumed.add_ended(IDENTITY, state.tables[IDENTITY], is_keyless=state.orders[IDENTITY] == "")
+    resumed.add_ended(IDENTITY, state.tables[IDENTITY], is_keyless=IDENTITY in state.keyless)
     row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(1, 2, 3)])
     assert not resumed.hides(row)
     assert resumed.state().to_text() == copy.state().to_text()

@@ -481,13 +481,10 @@ async def test_a_copy_that_begins_holds_few_plans(monkeypatch: pytest.MonkeyPatc
         session: object, source: object, tables: Sequence[tuple[str, str]], *_: object
     ) -> object:
         held.append(len(tables))
-        names = SimpleNamespace(column_names=KEY.names)
-        return {
-            name: SimpleNamespace(key_names=KEY.names, table=names, shape=SimpleNamespace(columns=()))
-            for name in tables
-        }
+        return {name: SimpleNamespace(key_names=KEY.names) for name in tables}
 
     monkeypatch.setattr(table_list, "read_plans", read_plans)
+    monkeypatch.setattr(table_list, "key_columns_of", lambda plan: KEY)
     options = Options.build("mysql://repl@127.0.0.1", {"tables": "shop.*"})
     names = [identity(number) for number in range(1_200)]
     nobody: Any = SimpleNamespace()
