@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from operator import length_hint
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
@@ -117,7 +118,7 @@ class SyncStream(OneProcess):
         if self._is_closed:
             return None
         try:
-            if not stream._has_duties and self._driver.call(stream._advance):
+            if not stream._has_duties and self._driver.call(self._advance):
                 for event in stream._batch:
                     return event
             return self._driver.next(stream)
@@ -131,6 +132,10 @@ class SyncStream(OneProcess):
         finally:
             if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
                 self._rest = stream._rest
+
+    def _advance(self) -> bool:
+        # Another thread may have begun a batch meanwhile: nobody has its events yet.
+        return length_hint(self._stream._batch) > 0 or self._stream._advance()
 
     @property
     def checkpoint(self) -> Checkpoint | None:
