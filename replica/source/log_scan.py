@@ -6,7 +6,7 @@ has a connection of its own, because a connection can do nothing after a dump. R
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -25,7 +25,7 @@ from protocol.binlog.events import (
     StartEncryptionEvent,
     StopEvent,
 )
-from protocol.constants import EVENT_END_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
+from protocol.constants import EVENT_END_OFFSET, EVENT_TYPE_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
 from protocol.errors import (
     BinlogNotFoundError,
     ConnectionLostError,
@@ -304,8 +304,7 @@ class LogScan:
                     if raw[4:5] in ROW_CODES:
                         pass
                     elif kinds is not None and raw[4:5] not in kinds:
-                        # Damaged by the network, a statement may look like another event.
-                        if decoder.checksum_enabled and not crc32_matches(raw):
+                        if decoder.checksum_enabled and _was_one_of(raw, kinds):
                             raise wrong_checksum(raw)
                     else:
                         event = decoder.decode(raw)
@@ -338,3 +337,13 @@ class LogScan:
 def _end_of(raw: bytes) -> int:
     """The position behind an event, as its header has it: modulo 2**32."""
     return int.from_bytes(raw[EVENT_END_OFFSET : EVENT_END_OFFSET + 4], "little")
+
+
+def _was_one_of(raw: bytes, kinds: Collection[bytes]) -> bool:
+    """Whether the network has damaged the type of an event, which was one of these kinds.
+
+    Other damage of events that nobody decodes is no error here: the log may have it, behind rows that are wanted.
+    """
+    if crc32_matches(raw):
+        return False
+    return any(crc32_matches(raw[:EVENT_TYPE_OFFSET] + kind + raw[EVENT_TYPE_OFFSET + 1 :]) for kind in kinds)

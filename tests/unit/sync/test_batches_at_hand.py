@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -106,3 +106,19 @@ def test_an_exception_of_a_signal_handler_loses_nothing(
         signal.signal(number, before)
     assert interrupts > 10
     assert found == expected
+
+
+def test_two_threads_that_ask_for_the_next_batch_lose_none(
+    source: DemoSource, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one thread may iterate: another one that waited for it dropped the batch that the first had begun."""
+    stream = replica.sync.connect(source.dsn, start="earliest", stop="now")
+    call = stream._driver.call
+
+    def ask_twice(work: Callable[[], bool]) -> bool:
+        call(work)
+        return call(work)
+
+    monkeypatch.setattr(stream._driver, "call", ask_twice)
+    with stream:
+        assert [repr(event) for event in stream] == expected

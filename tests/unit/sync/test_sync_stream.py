@@ -54,22 +54,6 @@ def test_events_are_those_of_the_asynchronous_stream(source: DemoSource) -> None
     assert list(stream) == []
 
 
-def test_two_threads_that_ask_for_the_next_batch_lose_none(
-    source: DemoSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only one thread may iterate: another one that waited for it dropped the batch that the first had begun."""
-    stream = connect(source)
-    call = stream._driver.call
-
-    def ask_twice(work: Callable[[], bool]) -> bool:
-        call(work)
-        return call(work)
-
-    monkeypatch.setattr(stream._driver, "call", ask_twice)
-    with stream:
-        assert sum(1 for _ in stream) == EVENTS
-
-
 def test_the_arguments_are_those_of_connect() -> None:
     expected = inspect.signature(replica.connect).replace(return_annotation="SyncStream")
     assert inspect.signature(replica.sync.connect) == expected
