@@ -264,7 +264,7 @@ class Answers:
 
     async def _end_connection(self, sql: str, tokens: Sequence[Token]) -> Rows | None:
         number = tokens[-1].text
-        if not number.isdecimal():
+        if not number.isdecimal() or tokens[-2].kind != "word":
             raise syntax_error(sql)
         connection_id = read_number(number)
         if connection_id is None or not self._kill(connection_id):

@@ -22,6 +22,7 @@ from protocol.conversation.source_side import NATIVE_PASSWORD, Acceptor
 from protocol.errors import AuthenticationError, ConfigurationError, ProtocolError
 
 from ..config.log_facts import log_facts
+from ..config.selection import whole_number
 from ..files.log_files import LogSource
 from ..statistics.layout import printable
 from .answers import Client
@@ -128,8 +129,8 @@ class BinlogServer:
         self._require_tls = require_tls
         self._host = host
         self._port = port
-        self._max_connections = max_connections
-        self._pending = PendingLogins(max_pending_logins)
+        self._max_connections = whole_number(1)("max_connections", max_connections)
+        self._pending = PendingLogins(whole_number(1)("max_pending_logins", max_pending_logins))
         self._failed = FailedLogins()
         self._login_timeout = login_timeout
         self._semi_sync = semi_sync

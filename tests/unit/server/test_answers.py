@@ -231,6 +231,7 @@ async def test_heartbeat_periods_of_any_length(mysql_files: Path) -> None:
         ("SET @@global.read_only = 0", 1227),
         ("KILL 99999", 1094),
         ("KILL x", 1064),
+        ("KILL -1", 1064),
         ("KILL " + "9" * 5000, 1094),
         ("SHOW VARIABLES LIKE " + "'a' " * 9, 1041),
         ("SELECT " + "BINLOG_GTID_POS('', '9')," * 2000 + "1", 1305),

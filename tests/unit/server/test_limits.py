@@ -317,6 +317,17 @@ async def test_closing_ends_everything(files: Path) -> None:
 # Files and options that cannot be used
 
 
+@pytest.mark.parametrize("limit", ["max_connections", "max_pending_logins"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, None])
+def test_limits_that_let_nobody_in(tmp_path: Path, limit: str, value: object) -> None:
+    """A server that began ended at its first connection, or refused each."""
+    log = tmp_path / "bin.000001"
+    log.write_bytes(mysql_log().data)
+    given: Any = {"user": USER, "password": PASSWORD, limit: value}
+    with pytest.raises(ConfigurationError, match=f"{limit}: a whole number of at least 1, not"):
+        BinlogServer(log, **given)
+
+
 def test_files_that_cannot_be_served(tmp_path: Path) -> None:
     def serve(files: object, **given: Any) -> BinlogServer:
         return BinlogServer(files, **({"user": USER, "password": PASSWORD} | given))  # type: ignore[arg-type]
