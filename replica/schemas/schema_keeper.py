@@ -40,10 +40,10 @@ from ..source.column_lookup import NamelessWarning
 from ..source.dump import Dump
 from ..source.hidden_from_user import hides_columns
 from ..source.log_scan import LogScan
-from ..source.open_dump import FirstOpening, Identity
+from ..source.open_dump import FirstOpening
 from ..source.resolve_start import StartPoint, is_same_server
 from ..source.second_connection import SecondConnection
-from ..source.server_facts import Source
+from ..source.server_facts import Identity, Source
 from ..source.session import Session
 from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress

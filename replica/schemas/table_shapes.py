@@ -15,7 +15,7 @@ from ..source.session import Session
 from ..source.statement_answers import Question, rows_of
 from ..sql.quoting import hex_literal
 from ..sql.token_reader import TableName
-from .baseline import BaselineQueries, Row, baseline
+from .baseline import VIEWS, BaselineQueries, Row, baseline
 from .logged_statements import LogTraits
 from .shape import Shape
 
@@ -89,7 +89,7 @@ def _of_tables(queries: BaselineQueries) -> tuple[str, str, str]:
 def _is_torn(tables: Sequence[Row], columns: Sequence[Row], keys: Sequence[Row]) -> bool:
     """Whether a table was dropped, renamed or made between the queries: it would have no columns, or no key."""
     with_columns, with_keys = ({row[:2] for row in rows} for rows in (columns, keys))
-    has_lost_columns = any(row[:2] not in with_columns for row in tables if "VIEW" not in str(row[2:3]))
+    has_lost_columns = any(row[:2] not in with_columns for row in tables if VIEWS.isdisjoint(row[2:3]))
     # COLUMN_KEY says that there is a key.
     return has_lost_columns or any(any(row[8:9]) and row[:2] not in with_keys for row in columns)
 

@@ -10,7 +10,7 @@ from typing import Final
 from protocol.errors import ConnectionLostError, ServerError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet
 
-from .server_facts import Source, replica_status_statement
+from .server_facts import RUNNING_REPLICATION, Source, replica_status_statement
 from .session import Session
 from .statement_answers import read_value
 
@@ -53,5 +53,5 @@ def _are_passed(lacking: MariadbGtidSet, held: Sequence[MariadbGtid]) -> bool:
 
 
 async def _replicates(session: Session) -> bool:
-    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Slaves_running'", 2)
+    rows = await session.query(RUNNING_REPLICATION, 2)
     return any(row[1] != "0" for row in rows)

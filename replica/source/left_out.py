@@ -23,7 +23,7 @@ from ..config.options import Options
 from ..config.selection import Selection
 from ..config.table_filter import TableFilter, is_exact
 from ..sql.quoting import like_expression
-from .server_facts import Source, replica_status_statement, status_question
+from .server_facts import RUNNING_REPLICATION, Identity, Source, replica_status_statement, status_question
 from .session import Session
 from .statement_answers import Answer, Question
 
@@ -38,8 +38,6 @@ _SOURCE_ID: Final = 39
 # Providers have their servers' own tables filtered, and nobody selects them who does not name their schema.
 _INTERNAL: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", "innodb_memcache"})
 
-# server_uuid and server_id.
-Identity = tuple[str | None, int | None]
 #: Names of filters, such as replicate_do_db, and their values as a server shows them: lists with commas.
 Filters = Mapping[str, str]
 
@@ -65,8 +63,11 @@ def replication_questions(source: Source) -> list[Question]:
     status = Question(replica_status_statement(source))
     if not source.is_mariadb:
         return [status]
-    running = Question("SHOW GLOBAL STATUS LIKE 'Slaves_running'", 2)
-    return [status, running, Question(r"SHOW GLOBAL VARIABLES LIKE 'replicate\_%'", 2)]
+    return [
+        status,
+        Question(RUNNING_REPLICATION, 2),
+        Question(r"SHOW GLOBAL VARIABLES LIKE 'replicate\_%'", 2),
+    ]
 
 
 def replication_of(answers: Sequence[Answer], source: Source) -> Replication:

@@ -34,11 +34,8 @@ from .resolve_start import (
 from .resolve_stop import resolve_stop
 from .same_log import check_same_log, ends_at
 from .semi_sync import offer, overdue_place
-from .server_facts import Source
+from .server_facts import Identity, Source
 from .session import TRIES
-
-# server_uuid and server_id.
-Identity = tuple[str | None, int | None]
 
 
 @record(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from .prepared_xa import undecided_xa
 from .quiet_end import quiet_end
 from .same_log import check_same_log
 from .server_facts import (
+    Identity,
     Source,
     executed_gtids,
     has_exact_gtids,
@@ -274,7 +275,7 @@ def standing_for(place: BinlogPosition, gtid_set: AnyGtidSet) -> StartPoint | No
     return StartPoint(place.file, place.position, gtid_set, stands_for_gtids=True)
 
 
-def is_same_server(identity: tuple[str | None, int | None], source: Source) -> bool:
+def is_same_server(identity: Identity, source: Source) -> bool:
     """Whether the source has this server_uuid (MySQL), or this server_id if there is no uuid (MariaDB)."""
     for then, now in zip(identity, (source.server_uuid, source.server_id), strict=True):
         if then is not None and now is not None:
@@ -282,7 +283,7 @@ def is_same_server(identity: tuple[str | None, int | None], source: Source) -> b
     return False
 
 
-def check_same_server(identity: tuple[str | None, int | None], source: Source) -> None:
+def check_same_server(identity: Identity, source: Source) -> None:
     """Raise ``SourceChangedError`` if the source is not the server that a position belongs to."""
     if not is_same_server(identity, source):
         raise SourceChangedError(
@@ -292,12 +293,12 @@ def check_same_server(identity: tuple[str | None, int | None], source: Source) -
         )
 
 
-def can_go_on_at(source: Source, identity: tuple[str | None, int | None], *, by_gtids: bool) -> bool:
+def can_go_on_at(source: Source, identity: Identity, *, by_gtids: bool) -> bool:
     """Whether a stream that came to a place at the server of this identity may go on at this one."""
     return is_same_server(identity, source) or (by_gtids and source.has_gtids and not source.counts_alone)
 
 
-async def check_move(identity: tuple[str | None, int | None], source: Source, session: Session) -> None:
+async def check_move(identity: Identity, source: Source, session: Session) -> None:
     """Raise ``SourceChangedError`` for another server than before, if a stream would miss rows there.
 
     GTIDs of one node of Galera may mean nothing on others, and table names may have another case. The log may lack

@@ -13,7 +13,7 @@ from protocol.position import FIRST_POSITION, Checkpoint
 from ..config.log_facts import log_facts
 from ..transactions.boundary import Progress
 from .resolve_start import is_same_server
-from .server_facts import Source
+from .server_facts import Identity, Source
 from .session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def _variable(source: Source) -> str:
 
 
 def overdue_place(
-    session: Session, source: Source, identity: tuple[str | None, int | None], place: Progress | Checkpoint
+    session: Session, source: Source, identity: Identity, place: Progress | Checkpoint
 ) -> tuple[str, int] | None:
     """The place to acknowledge unasked when a dump has begun after a place of that server; None if there is none.
 

@@ -51,8 +51,13 @@ _LAST_SECOND: Final = 253402300800
 _CHECKSUM: Final = "SELECT @master_binlog_checksum"
 # Both functions take the time at which the statement began.
 _CLOCK: Final = Question("SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))")
+#: A row of a name and a number: on MariaDB, 0 if no replication runs. Every user may ask.
+RUNNING_REPLICATION: Final = "SHOW GLOBAL STATUS LIKE 'Slaves_running'"
 _EXECUTED: Final = "SELECT @@GLOBAL.gtid_executed"
 _OWNED: Final = "SELECT @@GLOBAL.gtid_owned"
+
+#: server_uuid and server_id.
+Identity = tuple[str | None, int | None]
 
 
 @record(frozen=True, slots=True)

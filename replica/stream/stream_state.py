@@ -13,9 +13,8 @@ from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
 from ..config.status import StreamState, StreamStatus, moment
 from ..config.steady_time import steady_time
-from ..source.open_dump import Identity
 from ..source.resolve_start import is_same_server
-from ..source.server_facts import Source
+from ..source.server_facts import Identity, Source
 from ..source.session import Session
 from ..transactions.boundary import Progress
 from .batch import Account
