@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if options.debug:
-            console.lines(traceback.format_exc())
+            console.lines(_without_password(traceback.format_exc()))
         text = error_text(error, getattr(options, "output", None) or "standard output")
         console.note(named_as_given(text, options))
         _flush_or_close(console)
@@ -153,7 +153,7 @@ def error_text(error: Exception, output: str = "standard output") -> str:
 
 def _without_password(text: str) -> str:
     """A message that may quote an argument: a DSN, in the place of another argument."""
-    return re.sub(r"//\S*@", "//...@", text)
+    return re.sub(r"(?<=mysql:)//.*@|(?<=mariadb:)//.*@|//\S*@", "//...@", text)
 
 
 class _Notes(logging.Handler):

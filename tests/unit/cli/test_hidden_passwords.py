@@ -18,6 +18,9 @@ DSN = "mysql://repl:S3/cr#t@127.0.0.1:1"
         ["decode", "--output", DSN],
         ["serve", "folder", "--bind", DSN],
         ["tail", "mysql://repl@127.0.0.1:1", "--metrics", DSN],
+        ["tail", "mysql://repl@127.0.0.1:1", "--metrics", DSN, "--debug"],
+        ["tail", "mysql://repl@127.0.0.1:1", "mysql://repl:S3 cr#t@127.0.0.1:1"],
+        ["tail", "mysql://repl@127.0.0.1:1", "--metrics", "mariadb://repl:S3 cr#t@127.0.0.1:1"],
         ["doctor", DSN],
     ],
 )
