@@ -115,7 +115,7 @@ async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receive
     loop, addresses = asyncio.get_running_loop(), [options.host]
     if not _is_address(options.host):
         found = await loop.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        addresses = list(dict.fromkeys(_address_text(*address) for *_, address in found))
     failures = []
     for address in addresses:
         try:
@@ -126,6 +126,11 @@ async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receive
     if len(failures) == 1:
         raise failures[0]
     raise OSError(failures[-1].errno, "; ".join(str(error) or "no answer" for error in failures))
+
+
+def _address_text(host: str, port: int, flow: int = 0, scope: int = 0) -> str:
+    """An address with the number of its interface, which only link-local addresses of IPv6 have."""
+    return f"{host}%{scope}" if scope else host
 
 
 def _is_address(host: str) -> bool:
