@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from ..snapshot.copy_state import CopyState
     from ..snapshot.read_plan import ReadPlan
     from ..snapshot.snapshot_copy import SnapshotCopy
-    from ..snapshot.table_list import Listed
+    from ..snapshot.table_list import Listed, Refusals
     from ..snapshot.transaction_touches import KeyColumns
 
 _LOGGER: Final = logging.getLogger(__name__)
-# Tables whose plans are held at once.
+# The plans of so many tables are held at once.
 _PLANS: Final = 500
 
 
@@ -55,7 +55,7 @@ class StreamCopy:
         self._wants = table_filter(options.tables, options.exclude_tables)
         self._copy: SnapshotCopy | None = None
         self._copier: Copier | None = None
-        # The beginning of copies that were ordered.
+        # Begins the copies that ``order`` has asked for.
         self._beginning = LastingWork()
         # A read of the log that goes on while chunks are delivered.
         self._reading: asyncio.Task[None] | None = None
@@ -101,37 +101,18 @@ class StreamCopy:
         text = start.snapshot if isinstance(start, Checkpoint) else None
         if text is None and start != "snapshot":
             return
-        from ..snapshot.copied_selection import selection_text
         from ..snapshot.copy_state import CopyState
         from ..snapshot.hidden_tables import check_unnamed
         from ..snapshot.source_marks import high_mark
-        from ..snapshot.table_list import (
-            Refusals,
-            check_conditions,
-            check_found,
-            check_gone,
-            check_tables,
-            list_tables,
-        )
+        from ..snapshot.table_list import Refusals, check_gone, list_tables
 
         self._check()
         # Every chunk reads it: a user without the privilege learns that before any work is done.
         await high_mark(session, source)
         listed = {one.identity: one for one in await list_tables(session, self._wants)}
-        selection = selection_text(self._options.tables, self._options.exclude_tables)
         state = None if text is None else CopyState.from_text(text, listed)
         refusals = Refusals()
-        if state is None:
-            with refusals.noted():
-                check_tables(listed.values())
-            with refusals.noted():
-                await check_found(session, self._options.tables, listed, self._options.snapshot_where)
-        else:
-            new = self._select(state, selection, listed)
-            with refusals.noted():
-                check_tables([listed[table] for table in new])
-        with refusals.noted():
-            await check_conditions(session, listed, self._options.snapshot_where)
+        await self._check_tables(session, state, listed, refusals)
         if state is not None and state.unnamed is not None and (begin := _begin(start, point, source)):
             await check_unnamed(state.unnamed, listed, begin, session, source)
         # In the order of the names: a checkpoint counts on it.
@@ -146,6 +127,7 @@ class StreamCopy:
             copy.selection = state.selection
         if copy.has_all:
             copy.coverage.wants = self._covers(copy.selection)
+        # Without keys, ``check`` raises.
         with refusals.noted():
             keys = await self._read_keys(session, source, unfinished)
         refusals.check()
@@ -164,13 +146,35 @@ class StreamCopy:
             if one.identity in copy.tables:
                 self._note_estimate(one)
 
-    def _select(
-        self, state: "CopyState", selection: str, listed: "Mapping[tuple[str, str], Listed]"
-    ) -> list[tuple[str, str]]:
-        """The stream goes on with ``state``, and may select other tables than before. Returns those that are new."""
-        from ..snapshot.copied_selection import selected_by
+    async def _check_tables(
+        self,
+        session: Session,
+        state: "CopyState | None",
+        listed: "Mapping[tuple[str, str], Listed]",
+        refusals: "Refusals",
+    ) -> None:
+        """Note what is wrong with the tables that a copy begins with, or that a copy which goes on selects now."""
+        from ..snapshot.table_list import check_conditions, check_found, check_tables
 
-        before = state.selection
+        new = listed if state is None else self._select(state, listed)
+        with refusals.noted():
+            check_tables([listed[table] for table in new])
+        if state is None:
+            with refusals.noted():
+                await check_found(session, self._options.tables, listed, self._options.snapshot_where)
+        with refusals.noted():
+            await check_conditions(session, listed, self._options.snapshot_where)
+
+    def _select(
+        self, state: "CopyState", listed: "Mapping[tuple[str, str], Listed]"
+    ) -> list[tuple[str, str]]:
+        """Have ``state`` select the tables that the stream selects now. Returns newly selected tables."""
+        from ..snapshot.copied_selection import selected_by, selection_text
+
+        before, selection = (
+            state.selection,
+            selection_text(self._options.tables, self._options.exclude_tables),
+        )
         copies_new = self._options.start == "snapshot"
         new = state.select(selection, self._wants, listed, copies_new=copies_new)
         is_untold = (
