@@ -11,7 +11,7 @@ from protocol.binlog.decoder import WantsTable
 
 from ..config.table_filter import TableFilter
 
-# A checkpoint is written for each transaction: of longer patterns it keeps a digest only.
+# Longer patterns are kept as a digest: a checkpoint is written for each transaction.
 _MOST_PLAIN: Final = 400
 
 
@@ -21,7 +21,7 @@ def selection_text(tables: Sequence[str], exclude: Sequence[str]) -> str:
 
 
 def both_select(one: str, other: str) -> str:
-    """The text of the tables that two selections have in common. It ends in the patterns of ``other``."""
+    """The text that selects the tables which both selections select. It ends in the patterns of ``other``."""
     if one == other or not (_is_told(one) and _is_told(other)):
         return other
     both = json.loads(one)
@@ -31,7 +31,7 @@ def both_select(one: str, other: str) -> str:
 
 
 def selected_by(text: str) -> WantsTable | None:
-    """The filter of a selection; None if the text does not tell it: one with long patterns, or none at all.
+    """The filter of a selection; None if the text is a digest of long patterns, or empty.
 
     Raises ``ValueError`` and ``TypeError`` for any other text.
     """

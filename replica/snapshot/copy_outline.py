@@ -1,7 +1,7 @@
 """The tables of a copy in the order of their names, with a letter for the state of each. Pure: no I/O.
 
-A checkpoint may be written for each transaction: which of 10,000 tables are alike is found in the letters, without a
-look at each table. What a table costs is paid when it changes.
+A checkpoint may be written for each transaction. So runs of equal tables, among 10,000, are found in the string of
+letters, without looking at each table. A table costs time only when it changes.
 """
 
 import re
@@ -21,15 +21,15 @@ _WAITING, _WHOLE, _BEGUN = b"wcb"
 _WAITS: Final = TableProgress()
 _ONES_BEGUN: Final = re.compile(rb"b")
 _ONES_WAITING: Final = re.compile(rb"w")
-#: Whole tables that stand together.
+#: Three or more whole tables in a row.
 _RUN: Final = re.compile(rb"c{3,}")
-# If fewer than one of so many tables is changed, the others are not looked at.
+# If fewer than one in so many tables has changed, only these are looked at.
 _FEW: Final = 8
 _DIGEST_BYTES: Final = 16
 
 
 def name_digest(table: TableId) -> int:
-    """The digest of a table's name. That of several tables is the exclusive or of theirs."""
+    """The digest of a table's name. The digest of several tables is the exclusive or of their digests."""
     schema, name = map(utf8_bytes, table)
     return int.from_bytes(
         blake2b(b"%d:%b.%b" % (len(schema), schema, name), digest_size=_DIGEST_BYTES).digest()
@@ -47,7 +47,7 @@ class WholeTables:
 
 @record(slots=True)
 class CopyOutline:
-    """The ``names`` of tables, and for each a letter of ``kinds`` and its ``rows``. It stays as it is.
+    """The ``names`` of tables, and for each a letter of ``kinds`` and its ``rows``. It is not changed in place.
 
     ``waiting`` is the digest of the names of all tables that wait.
     """
@@ -71,10 +71,10 @@ class CopyOutline:
     def changed(
         self, changed: Mapping[TableId, TableProgress | None], tables: Mapping[TableId, TableProgress]
     ) -> "CopyOutline":
-        """The outline once these tables are ``changed``; None: it is gone. ``tables`` are all of them then."""
+        """The outline after tables have ``changed``; None: a table is gone. ``tables`` are all tables then."""
         if len(changed) * _FEW > len(tables):
             return CopyOutline.of(tables)
-        # Others have the lists of this one, too.
+        # Copied before they are changed: other outlines share the names.
         names, kinds, rows, waiting = self.names, bytearray(self.kinds), self.rows[:], self.waiting
         for table, progress in changed.items():
             place = bisect_left(names, table)
@@ -98,16 +98,16 @@ class CopyOutline:
         return (self.names[found.start()] for found in _ONES_BEGUN.finditer(self.kinds))
 
     def ends(self) -> tuple[int, int]:
-        """How many tables at the beginning are whole, and the number of the first of those at the end that wait."""
+        """The number of whole tables at the beginning, and the index of the first waiting table at the end."""
         whole = len(self.kinds) - len(self.kinds.lstrip(b"c"))
         return whole, max(len(self.kinds.rstrip(b"w")), whole)
 
     def whole(self, begin: int, end: int) -> WholeTables:
-        """The tables from one number up to another one, which are whole."""
+        """The whole tables from index ``begin`` up to ``end``."""
         return WholeTables(self.names[begin], self.names[end - 1], sum(self.rows[begin:end]))
 
     def parted(self, begin: int, end: int) -> tuple[list[TableId], list[WholeTables]]:
-        """The tables from one number up to another one: single ones, and runs of whole ones."""
+        """The tables from index ``begin`` up to ``end``: single tables, and runs of whole tables."""
         single, runs = list[TableId](), list[WholeTables]()
         for run in _RUN.finditer(self.kinds, begin, end):
             single += self.names[begin : run.start()]
@@ -116,7 +116,7 @@ class CopyOutline:
         return single + self.names[begin:end], runs
 
     def digest_from(self, begin: int) -> int:
-        """The digest of the tables from a number on, all of which wait."""
+        """The digest of the tables from index ``begin`` on, all of which wait."""
         digest = self.waiting
         for found in _ONES_WAITING.finditer(self.kinds, 0, begin):
             digest ^= name_digest(self.names[found.start()])

@@ -29,13 +29,13 @@ from .window import Bound
 _VERSION: Final = 1
 # With ranges of whole tables; earlier releases would leave these tables out of the copy.
 _WITH_RANGES: Final = 2
-#: More tables than this that wait or are whole are not named one by one: a checkpoint stays small.
+#: If more tables than this wait or are whole, they are not named one by one, so that a checkpoint stays small.
 MOST_NAMED: Final = 30
-#: Of a table with more keys to be read again a checkpoint says that its copy begins anew.
+#: If a table has more keys to be read again, a checkpoint says that its copy begins anew.
 MOST_KEYS: Final = 200
-#: So much longer a text may be for such keys: a checkpoint is written for each transaction.
+#: A text may be this much longer for such keys. The limit is low, as a checkpoint is written for each transaction.
 MOST_TEXT: Final = 2000
-# A longer text is compressed: keys to be read again are many, and alike.
+# A longer text is compressed: it holds many keys to be read again, which are alike.
 _MOST_PLAIN: Final = 1000
 _COMPRESSED: Final = "zlib:"
 _WAITS: Final = TableProgress()
@@ -45,8 +45,8 @@ _WAITS: Final = TableProgress()
 class Unnamed:
     """Tables that wait: the ``first`` of them, and a ``digest`` of all their names (``hidden_tables``).
 
-    ``stated`` are tables that statements have made or dropped since the copy began, or went on from a checkpoint: the
-    digest does not tell whether they are there.
+    ``stated`` are tables that statements have made or dropped since the copy began, or went on from a checkpoint.
+    They may be in the digest or not.
     """
 
     first: TableId
@@ -56,14 +56,14 @@ class Unnamed:
 
 @record(slots=True)
 class CopyState:
-    """What a checkpoint keeps of a copy: the progress of its tables, and prepared XA transactions by their xid.
+    """The state of a copy in a checkpoint: the progress of its tables, and prepared XA transactions by their xid.
 
     Of a prepared transaction only the keys that it touched are kept, by table. ``has_all``: the copy was begun with
     all tables that the stream's filter let through, so that the text may name ranges of tables by their ends.
-    ``selection`` is the text of that filter (``copied_selection``); empty where a checkpoint does not tell it.
-    ``unnamed``: the tables that wait, if the text names the first of them only; ``stated`` is as there, None if
-    nobody knows. ``outline`` is that of the tables, where somebody has it. ``orders`` has ``KeyColumns.order`` of
-    tables whose copy has begun; ``keyless`` are tables that are known to have no key.
+    ``selection`` is the text of that filter (``copied_selection``); empty if the checkpoint lacks it. ``unnamed``:
+    the tables that wait, if the text names only the first of them. ``stated``: see ``Unnamed``; None if not known.
+    ``outline`` is the outline of ``tables``, if it is at hand. ``orders`` has the ``KeyColumns.order`` of tables
+    whose copy has begun. ``keyless`` are tables that are known to have no key.
     """
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class CopyState:
     keyless: Collection[TableId] = field(default=(), compare=False)
 
     def progress_by(self, table: TableId, key: KeyColumns) -> TableProgress:
-        """The progress of a table that has this key now: if it was another one, the copy begins anew."""
+        """The progress of a table that has this key now. If the key was another one, the copy begins anew."""
         progress = self.tables[table]
         before = "" if table in self.keyless else self.orders.get(table, key.order)
         return progress if before == key.order or not progress.is_begun else progress.anew()
@@ -90,11 +90,11 @@ class CopyState:
     def to_text(self) -> str:
         """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others.
 
-        Tables are copied in the order of their names. If there are many, two names stand for the others: the last
-        table that is whole like all before it, and the first one that waits like all behind it. Between them, behind
-        a large table, the first and the last one stand for whole tables that follow each other. If there are too many
-        keys, tables with most of them are said to begin anew, which costs a consumer that goes on from here the rows
-        that it has of them.
+        Tables are copied in the order of their names. If there are many, two names stand for most of them: all tables
+        up to the first name are whole, and all from the second name on wait. Between these two, next to a large
+        table, the first and the last of several whole tables in a row stand for all of them. If there are too many
+        keys, the text says that the tables with most of them begin anew; then a consumer that goes on from here loses
+        its rows of these tables.
         """
         lists = sorted(self._key_lists(), key=lambda one: len(one[2]))
         most = sum(len(keys) <= MOST_KEYS for _, _, keys in lists)
@@ -109,7 +109,7 @@ class CopyState:
         return self._without(lists[kept:])._text()
 
     def _key_lists(self) -> Iterator[tuple[TableId, Xid | None, tuple[Key, ...]]]:
-        """The keys of each table that are to be read again, and those that prepared transactions have touched."""
+        """The keys of each table to read again, and the keys that prepared transactions have touched."""
         outline = self.outline or CopyOutline.of(self.tables)
         for table in outline.begun:
             if again := self.tables[table].again:
@@ -119,7 +119,7 @@ class CopyState:
                 yield table, xid, keys
 
     def _without(self, lists: Sequence[tuple[TableId, Xid | None, tuple[Key, ...]]]) -> "CopyState":
-        """The same, with less known of tables."""
+        """The same state without these keys: tables begin anew, or transactions touch unknown rows of them."""
         if not lists:
             return self
         tables, prepared = dict(self.tables), dict(self.prepared)
@@ -133,14 +133,15 @@ class CopyState:
     def select(
         self, selection: str, wants: WantsTable | None, listed: Iterable[TableId], *, copies_new: bool
     ) -> list[TableId]:
-        """The stream selects other tables now: some leave the copy. Returns those that come in: ``copies_new``.
+        """Apply the stream's ``selection``, by which tables leave the copy. Returns tables that come in.
 
-        They were not selected before. Their copies begin anew, as the consumer may have rows of them from a time when
-        they were selected. ``listed`` are the tables of the source that are selected now.
+        Tables come in only with ``copies_new``, if they were not selected before. Their copies begin anew, as the
+        consumer may have rows of them from an earlier time when they were selected. ``listed`` are the tables of the
+        source that are selected now.
         """
         if wants is not None:
             self.tables = {table: one for table, one in self.tables.items() if wants(*table)}
-            # Without tables too: their XA COMMIT is then known to bring nothing.
+            # Transactions without tables stay: their XA COMMIT is then known to bring nothing.
             self.prepared = {
                 xid: {table: keys for table, keys in touched.items() if table in self.tables}
                 for xid, touched in self.prepared.items()
@@ -152,7 +153,7 @@ class CopyState:
         selected = selected_by(before)
         new = [] if selected is None else [table for table in listed if not selected(*table)]
         if self.selection != before and (new or selected is None):
-            # Their rows of tables that were not selected are not known: at an XA COMMIT all is read again.
+            # Rows of prepared transactions in newly selected tables are not known: at an XA COMMIT all is read again.
             self.prepared = {}
         if not (copies_new and self.has_all) or before == selection:
             return []
@@ -212,8 +213,8 @@ class CopyState:
     def from_text(cls, text: str, listed: Iterable[TableId] = ()) -> "CopyState":
         """The reverse of ``to_text``; ``CheckpointError`` for any other text.
 
-        ``listed`` are the tables of the source that the stream's filter lets through: the ranges of a text are of
-        these, as far as they were selected then. The last table of a range that is whole gets its rows in all.
+        ``listed`` are the tables of the source that the stream's filter lets through. The ranges of a text stand for
+        those of them that were selected then. The last table of a range of whole tables gets the row count of all.
         """
         try:
             content = json.loads(_plain_text(text))
@@ -278,7 +279,7 @@ def _range(schema: str, name: str, last_schema: str, last_name: str, rows: int) 
 def _in_ranges(
     ranges: Sequence[WholeTables], begin: Any, listed: Iterable[TableId]
 ) -> dict[TableId, TableProgress]:
-    """Listed tables in ranges that are whole, which ascend, and from one table on that waits."""
+    """Listed tables in ``ranges`` of whole tables, which ascend, and waiting tables from ``begin`` on."""
     tables: dict[TableId, TableProgress] = {}
     left = deque(ranges)
     first = None if begin is None else (str(begin[0]), str(begin[1]))

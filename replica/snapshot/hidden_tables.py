@@ -1,9 +1,9 @@
-"""Whether tables that a checkpoint says to wait are hidden from the user since: their copies would be left out.
+"""Finds tables that wait in a checkpoint, and that the user may no longer see: their copies would be left out.
 
-A checkpoint names the first one of many, and has a digest of all their names. Tables that statements of the log made
-or dropped, while the copy ran or since the checkpoint, may be there or not; the others have to be there. A digest is
-the exclusive or of those of the names, so the tables of statements explain a difference if some of them have it
-together.
+A checkpoint names the first of many waiting tables, and has a digest of all their names. Tables that statements of
+the log made or dropped, while the copy ran or since the checkpoint, may exist or not; all others have to be listed.
+The digest is the exclusive or of the digests of the names. So the tables of statements explain a difference if the
+digests of some of them give it together.
 """
 
 from collections.abc import Collection, Iterable
@@ -66,13 +66,13 @@ async def check_unnamed(
 def stated_with(
     stated: frozenset[TableId] | None, statement: object, copied: Collection[TableId]
 ) -> frozenset[TableId] | None:
-    """``Unnamed.stated`` behind one more statement; None if nobody knows which tables it has made or dropped."""
+    """``Unnamed.stated`` after one more statement; None if it is not known which tables it made or dropped."""
     if stated is None or (isinstance(statement, ddl.Unread) and statement.is_about_any):
         return None
     if isinstance(statement, ddl.DropSchema):
         return stated.union(table for table in copied if table[0] == statement.schema)
     if isinstance(statement, ddl.DropTables):
-        # A table that was made and dropped since is as one that never was.
+        # A table that was made and dropped since is as if it had never existed.
         return stated.difference(statement.tables).union(one for one in statement.tables if one in copied)
     if isinstance(statement, ddl.CreateTable | ddl.RenameTables | ddl.AlterTable | ddl.Unread):
         named = ddl.tables_of(statement)

@@ -44,13 +44,11 @@ async def touches_before(
     keys: Mapping[TableId, KeyColumns],
     dialect: Dialect,
 ) -> "Before":
-    """What the transactions from the beginning of ``file`` up to ``end`` touched in each of these tables.
+    """The touches of the transactions from the beginning of ``file`` up to ``end``, for each of these tables.
 
-    A DDL of a table that waited for all its transactions makes their touches void: they are visible. ``dialect`` is
-    that of the statements.
-
-    If ``end`` has a GTID set, these are its transactions, wherever they stand in the file. Raises the errors of a
-    dump and of decoding.
+    A DDL statement that waited for all transactions on its table makes their touches void, as they are visible.
+    ``dialect`` is that of the statements. If ``end`` has a GTID set, its transactions are read, wherever they stand
+    in the file. Raises the errors of a dump and of decoding.
     """
     scan = _Scan(end, keys, dialect)
     lookup = ColumnLookup(options)
@@ -110,7 +108,7 @@ class _Scan:
 
     @property
     def found(self) -> Before:
-        """What has been read so far."""
+        """The touches that have been read so far."""
         made = {table: tuple(made) for table, made in self._made.items()}
         return Before(self.touched, self._touches.prepared, made)
 
@@ -119,7 +117,7 @@ class _Scan:
             if isinstance(event, GtidEvent | MariadbGtidEvent) and self._end.gtid_set is not None:
                 self._is_before = event.gtid in self._end.gtid_set  # type: ignore[operator]
         if self._is_before:
-            # Not behind it: an XA transaction that was prepared before the end may be decided by now.
+            # Not after the end: an XA transaction that was prepared before the end may be decided after it.
             self._touches.follow(events)
 
     def is_behind(self, file: str, position: int) -> bool:

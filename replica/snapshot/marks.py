@@ -26,7 +26,7 @@ class Place:
     gtid_set: AnyGtidSet | None = None
 
     def has_reached(self, high: "Place") -> bool:
-        """Whether the stream, standing here, has had everything before ``high`` of the same server's log."""
+        """Whether the stream at this place has read everything before ``high`` in the same server's log."""
         return _order(self) >= _order(high)
 
 
@@ -55,7 +55,7 @@ class FileMark:
     file: str
 
     def holds(self, place: Place) -> bool:
-        """Whether the place is not behind the beginning of the file."""
+        """Whether the place is at or before the beginning of the file."""
         return bool(place.file) and _order(place) <= (file_number(self.file), FIRST_POSITION)
 
 
@@ -71,7 +71,7 @@ class PositionMark:
     visible: LowMark
 
     def holds(self, place: Place) -> bool:
-        """Whether the place is not behind the position."""
+        """Whether the place is at or before the position."""
         return self.visible.holds(place) or (bool(place.file) and self.place.has_reached(place))
 
 

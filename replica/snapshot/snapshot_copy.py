@@ -42,7 +42,7 @@ class SnapshotCopy:
     def __init__(self) -> None:
         self.tables: dict[TableId, TableCopy] = {}
         self._at_work = TablesAtWork()
-        # What a checkpoint shows of each table, and the tables that were changed since.
+        # The progress that a checkpoint shows of each table, and the tables that were changed since.
         self._shown, self._noted = ShownTables(), dict[TableId, None]()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
         # Tables that statements have made or dropped: see ``Unnamed``.
@@ -50,23 +50,23 @@ class SnapshotCopy:
         self._named: NamedTables | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
         self.has_all = False
-        #: That filter, by ``selection_text``.
+        #: The stream's filter, by ``selection_text``.
         self.selection = ""
         # The keys of tables that were added, and of those whose touches are kept.
         self._known: dict[TableId, KeyColumns] = {}
         self._keys: dict[TableId, KeyColumns] = {}
-        # Those of them that have no key.
+        # The known tables without a key.
         self._keyless: set[TableId] = set()
         self._touches = TransactionTouches(
             self._keys, self._add_touches, self._copy_again, self._note_statement
         )
         #: How statements of the log are read.
         self.dialect = Dialect()
-        #: Which tables are copied, and what statements about them mean.
+        #: Which tables are copied, and the effects of statements about them.
         self.coverage = Coverage()
-        # Keys of tables by which their copies go on, from the next place between two transactions on.
+        # New keys of tables; their copies go on by them from the next place between two transactions on.
         self._learned: dict[TableId, KeyColumns] = {}
-        # The event that was handed out, and the progress of its table once the consumer is done with it.
+        # The table of the event that was handed out, and its progress once the consumer is done with the event.
         self._handed: tuple[TableId, TableProgress] | None = None
 
     @property
@@ -110,7 +110,7 @@ class SnapshotCopy:
             self._follow(table)
 
     def add_ended(self, table: TableId, progress: TableProgress, *, is_keyless: bool = False) -> None:
-        """Take over a table that is complete, or that does not exist any more. ``is_keyless``: it is known to be."""
+        """Take over a table that is complete or no longer exists. ``is_keyless``: it surely has no key."""
         self._put(table, TableCopy(KeyColumns((), ()), LOWEST, progress))
         if is_keyless:
             self._know(table, KeyColumns((), ()))
@@ -130,8 +130,8 @@ class SnapshotCopy:
     def resolve(self, prepared: Mapping[Xid, Touching]) -> None:
         """Take in the rows of XA transactions whose XA PREPARE came before the place of a checkpoint.
 
-        The checkpoint has their keys only. Where low marks stay at the beginning of the log file, reading such a row
-        again and again would not tell whether the transaction is visible in it.
+        The checkpoint has only their keys. If low marks are beginnings of log files, reading a row by its key does
+        not tell whether the transaction is visible in it, however often it is read.
         """
         for xid, touching in prepared.items():
             mine = self._touches.prepared.get(xid)
@@ -155,7 +155,7 @@ class SnapshotCopy:
             if self._leaves(table, progress):
                 self._remove(table)
             elif progress.is_whole or (progress.is_read and not self.tables[table].key.names):
-                # The rows of a table without a key reach the consumer from here on.
+                # From here on the log's rows of a table without a key reach the consumer.
                 self._keys.pop(table, None)
 
     def hides(self, event: Event) -> bool:
@@ -167,10 +167,10 @@ class SnapshotCopy:
         return table is not None and not table.key.names and not table.progress.is_read
 
     def next_statement(self, events: Sequence[Event]) -> int:
-        """The number of the first event with a statement that may begin copies anew; -1 without one.
+        """The index of the first event with a statement that may begin copies anew; -1 without one.
 
-        The consumer hears that its rows are void before it gets changes of the others. Behind an XA COMMIT rows of a
-        table without a key are hidden.
+        The consumer is told that its rows are void before it gets later changes. After an XA COMMIT, rows of a table
+        without a key may be hidden.
         """
         prepared = list[Xid]()
         for number, event in enumerate(events):
@@ -188,18 +188,18 @@ class SnapshotCopy:
         return table in self._keys
 
     def void(self) -> None:
-        """The connection is lost: windows in flight are read anew."""
+        """Read windows in flight anew, as the connection is lost."""
         self._handed = None
         for table in self._at_work.reading():
             table.void()
 
     def move(self) -> None:
-        """Another server sends the log from now on."""
+        """Note that another server sends the log from now on."""
         for table in self.tables.values():
             table.segments.move()
 
     def forget(self, window: Window) -> None:
-        """A window could not be read."""
+        """Forget a window that could not be read."""
         for table in self._at_work.reading():
             table.forget(window)
 
@@ -208,12 +208,12 @@ class SnapshotCopy:
         return self.follows(table) and self.tables[table].goes_on_by(key)
 
     def learn(self, table: TableId, key: KeyColumns) -> None:
-        """A table is copied by this key, which is another one than before, or was not known."""
+        """Copy a table by this key, which differs from the key before, or was not known."""
         self.tables[table].void()
         self._learned[table] = key
 
     def drop(self, table: TableId) -> None:
-        """The table does not exist any more."""
+        """Note that a table no longer exists."""
         if table in self.tables:
             self.tables[table].dropped()
             self._changed(table)
@@ -236,10 +236,10 @@ class SnapshotCopy:
                 self._set(identity, moved)
 
     def _lacks(self, touching: Touching, identity: TableId, progress: TableProgress) -> bool:
-        """Whether the copy of a table has to begin anew because a transaction that has ended misses rows of it.
+        """Whether the copy of a table has to begin anew because rows of an ended transaction are not known.
 
-        With a key the consumer has these rows from the stream, and chunks lack them. Without a key the rows were
-        hidden from it, because the table was still to be read; if it is, what was read did not show them.
+        With a key, the consumer has these rows from the stream, and chunks lack them. Without a key, the rows were
+        hidden from the consumer, as the table was still to be read; if it has been read since, it did not show them.
         """
         table = self.tables[identity]
         if table.is_dropped or not touching.misses(identity):
@@ -266,9 +266,9 @@ class SnapshotCopy:
         self._keyless.discard(identity)
 
     def _leaves(self, identity: TableId, progress: TableProgress) -> bool:
-        """Whether a table that does not exist any more is no part of the copy. It was not copied to its end.
+        """Whether a table leaves the copy: it no longer exists, and was not copied to its end.
 
-        Of a table that was ordered by name the copy is about whatever has this name.
+        A table that was ordered by name stays, as the copy is about whatever table has this name.
         """
         return progress.is_whole and self.tables[identity].is_dropped and self.coverage.wants is not None
 
@@ -286,17 +286,17 @@ class SnapshotCopy:
         self._changed(identity)
 
     def _copy_again(self, xid: Xid) -> None:
-        """An XA transaction was prepared before the copy began: its rows are unknown, and now they are visible."""
+        """Copy all tables again: an XA transaction from before the copy is committed, and its rows are not known."""
         for identity, table in self.tables.items():
             if not table.is_dropped:
                 self._restart(identity)
 
     def _follow(self, table: TableId) -> None:
-        """Keep touches of a table whose copy begins, if its key is known. Else its plan tells the key."""
+        """Keep touches of a table whose copy begins, if its key is known; else from its first plan on."""
         if table not in self._known:
             return
         if table not in self._keys:
-            # Rows that they have of this table passed before.
+            # Rows of this table in prepared transactions have passed before.
             for touching in self._touches.prepared.values():
                 touching.miss(table)
         self._keys[table] = self._known[table]
@@ -313,7 +313,7 @@ class SnapshotCopy:
             self._check_statement(event)
 
     def _move(self, identity: TableId, progress: TableProgress | None) -> None:
-        """A table has other rows, or none: see ``moved_tables``. Its key is not known."""
+        """Take the new progress of a table from ``moved_tables``; its key is not known."""
         if progress is None:
             self._remove(identity)
         elif identity in self.tables and not progress.is_whole:
@@ -326,7 +326,7 @@ class SnapshotCopy:
     def _about(
         self, event: QueryEvent, tables: Mapping[TableId, object]
     ) -> tuple[object, Collection[TableId]]:
-        """What a statement does, and which of these tables it is about."""
+        """The statement of an event, and those of these tables that it is about."""
         if not (tables or self.coverage.wants) or kind_of(event) == "frame":
             return None, ()
         statement = read_event(event, self.dialect)
@@ -368,7 +368,7 @@ class SnapshotCopy:
                 continue
             progress = table.progress
             if self._handed is not None and self._handed[0] == identity:
-                # The consumer has rows, and is not done with them yet: what comes behind them is read meanwhile.
+                # While the consumer is busy with its rows, the rows after them are read.
                 progress = self._handed[1]
             while self.in_flight < most and (window := table.next_window(place, progress)) is not None:
                 self._changed(identity)
@@ -386,7 +386,7 @@ class SnapshotCopy:
         )
 
     def first_windows(self, place: Place, alone: Container[TableId]) -> Iterator[tuple[TableId, Window]]:
-        """The windows of tables whose first rows are to be read, but for those ``alone``."""
+        """The windows of tables whose first rows are to be read, except the tables ``alone``."""
         for identity in self.waiting:
             if identity not in alone:
                 table = self.tables[identity]
@@ -405,11 +405,11 @@ class SnapshotCopy:
         self._take_learned(place)
         for identity, table in self._at_work.void():
             if self.follows(identity) and not table.key.names and self._touches.has_handed(identity):
-                # The consumer applies these to the rows that it has; all others are hidden from it meanwhile. Where
-                # the key is not known yet, they are not: the wait had no end. It hears it again with the key.
+                # Wait: the consumer applies rows of a prepared transaction to its rows, and all others are hidden
+                # from it. Rows of a table that is not followed, as its key is not known, are not hidden, and the wait
+                # would not end. The consumer is told again when the key is known.
                 continue
-            # Before anything else: the consumer has rows that are void already. The new copy is read after this: rows
-            # that come meanwhile are visible in it.
+            # First, as the consumer has void rows. The new copy is read later: rows of until then are visible in it.
             self._handed = identity, table.begin_anew(place)
             shown = table.table or Table(*identity, ())
             return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
@@ -433,18 +433,18 @@ class SnapshotCopy:
         return None
 
     def _take_learned(self, place: Place) -> None:
-        """Copy tables by their keys: here, as of a transaction that is open the changes so far would not be known."""
+        """Copy tables by their new keys. Not within a transaction: its changes so far would not be known."""
         while self._learned:
             identity, key = self._learned.popitem()
             progress = self.tables[identity].progress
-            # A consumer that takes reads for upserts has nothing to delete, if it has just heard of the table.
+            # If the consumer has just heard of the table, and takes reads for upserts, it has nothing to delete.
             is_new = bool(key.names) and identity not in self._known and not self.coverage.restarts
             self.add(identity, key, place, progress if is_new else None)
 
     # Checkpoints
 
     def state(self, ahead: Sequence[Event] = ()) -> CopyState:
-        """What a checkpoint keeps, as if the events ``ahead`` were done."""
+        """The state for a checkpoint, as if the events ``ahead`` were done."""
         tables, touches = TablesAhead(self.tables, self._stated), self._touches
         if ahead:
             restarts: list[Xid] = []

@@ -1,4 +1,4 @@
-"""What statements of the log mean for copies of tables: rows come, go, or get another name. Pure: no I/O."""
+"""The effects of statements of the log on copies of tables: rows come, go, or get another name. Pure: no I/O."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from ..sql import ddl_statements as ddl
 from .table_copy import TableProgress
 from .transaction_touches import TableId
 
-# Statements of these kinds wait until all transactions on their table have ended, and hold others back meanwhile.
+# Statements of these kinds wait until all transactions on their table have ended, and block new ones meanwhile.
 _EXCLUSIVE: Final = (
     ddl.AlterTable,
     ddl.TruncateTable,
@@ -22,7 +22,7 @@ _EXCLUSIVE: Final = (
 _BRING_ROWS: Final = frozenset(
     {"EXCHANGE PARTITION", "CONVERT PARTITION", "CONVERT TABLE", "IMPORT TABLESPACE"}
 )
-# Those by which rows come or go.
+# Clauses by which rows come or go.
 _TAKE_ROWS: Final = _BRING_ROWS | {"DROP PARTITION", "TRUNCATE PARTITION", "DISCARD TABLESPACE"}
 
 
@@ -32,7 +32,7 @@ def waits_for_transactions(statement: object) -> bool:
 
 
 def takes_rows_away(statement: object) -> bool:
-    """Whether rows leave a table by the statement, or others come, without rows in the log."""
+    """Whether a statement removes rows of a table, or brings others, that the log does not show."""
     if isinstance(statement, ddl.AlterTable):
         return _has(statement, _TAKE_ROWS) or any(
             isinstance(clause, ddl.RenameTo) for clause in statement.clauses
@@ -43,9 +43,9 @@ def takes_rows_away(statement: object) -> bool:
 
 
 def _reorders(statement: object, key: Sequence[str]) -> bool:
-    """Whether rows may lie in another order of a key behind a statement: a column of it has another definition.
+    """Whether a statement may change the order of rows by a key, because it redefines a column of the key.
 
-    ``key`` has the names that the columns have now, or had before.
+    ``key`` has the names of the columns after the statement, or before it.
     """
     names = {name.casefold() for name in key}
     return isinstance(statement, ddl.AlterTable) and any(
@@ -79,9 +79,9 @@ class Coverage:
     def begins_anew(self, statement: object, progress: TableProgress, key: Sequence[str]) -> bool:
         """Whether a statement about a table begins its copy anew; ``key`` has the names of the key's columns.
 
-        The log does not tell which rows it takes away, and the consumer may have them: from chunks, and where the
-        stream began before the copy, from the log. They are no rows of the copy that is not complete yet. Behind
-        another order of the key, rows that have not been read may lie before the bound up to which all were.
+        The log does not show which rows the statement removes, and the consumer may have them: from chunks or, if the
+        stream began before the copy, from the log. If the order of the key changes, unread rows may lie before the
+        bound up to which rows were read.
         """
         if self.restarts or progress.is_whole:
             return self.restarts
@@ -91,11 +91,11 @@ class Coverage:
 def moved_tables(
     statement: object, tables: Mapping[TableId, TableProgress], coverage: Coverage
 ) -> dict[TableId, TableProgress | None]:
-    """The tables whose rows are others behind a statement, with the progress of their copies; None: they leave.
+    """The tables with other rows after a statement, and the progress of their copies; None: it leaves the copy.
 
-    A table that gets the name of another one is copied anew, unless the consumer has its rows: those of a table that
-    was copied, or whose CREATE TABLE the stream has seen. The consumer gives them the new name, then. What rows come
-    by EXCHANGE PARTITION and the like nobody can tell. Call it after copies that are not complete have begun anew.
+    A table that is renamed to a copied name is copied anew, unless the consumer has its rows: the table was copied,
+    or the stream has seen its CREATE TABLE. Then the consumer gives these rows the new name. The log does not show
+    the rows that EXCHANGE PARTITION and the like bring, so the table is copied anew. Call this after ``begins_anew``.
     """
     wants, moved = coverage.wants, dict[TableId, TableProgress | None]()
 
@@ -151,7 +151,7 @@ def _pairs(statement: object) -> Iterable[tuple[TableId, TableId]]:
 
 
 def _renamed(statement: object) -> Iterator[tuple[TableId, TableId]]:
-    """The tables that have another name behind a statement: before and now."""
+    """The tables that a statement renames: their names before and after it."""
     origins: dict[TableId, TableId] = {}
     for old, new in _pairs(statement):
         origins[new] = origins.pop(old, old)
@@ -159,7 +159,7 @@ def _renamed(statement: object) -> Iterator[tuple[TableId, TableId]]:
 
 
 def _gone(statement: object, tables: Iterable[TableId]) -> Iterable[TableId]:
-    """The names that no table has behind a statement."""
+    """The names that no table has after a statement."""
     if isinstance(statement, ddl.DropTables):
         return statement.tables
     if isinstance(statement, ddl.DropSchema):

@@ -1,6 +1,6 @@
-"""The progress of a copy's tables as a checkpoint shows it: now, and behind events that are not done yet. No I/O.
+"""The progress of a copy's tables as a checkpoint shows it: now, and after events that are not done yet. No I/O.
 
-A checkpoint may be asked for behind each transaction. It costs the tables that have changed, not all of them.
+A checkpoint may be asked for after each transaction. Its cost depends on the tables that have changed, not on all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
@@ -13,7 +13,7 @@ from .transaction_touches import TableId
 
 
 class TablesAhead(MutableMapping[TableId, TableProgress]):
-    """The progress behind events ahead: of tables that they do not change it is the one of now."""
+    """The progress after the events ahead. Tables that these do not change have their progress of now."""
 
     def __init__(self, tables: Mapping[TableId, TableCopy], stated: frozenset[TableId] | None) -> None:
         self._tables = tables
@@ -45,19 +45,19 @@ class TablesAhead(MutableMapping[TableId, TableProgress]):
         return len(self._tables) + sum((one is not None) - (table in self._tables) for table, one in changed)
 
     def shown(self, now: "Shown") -> "Shown":
-        """What a checkpoint shows, where it would show ``now`` without the events."""
+        """What a checkpoint shows after the events; ``now`` is what it would show without them."""
         return now.changed(self._changed)
 
 
 @record(slots=True)
 class Shown:
-    """What a checkpoint shows of each table, and the outline of that. It stays as it is."""
+    """The progress that a checkpoint shows of each table, and its outline. Neither is changed in place."""
 
     tables: dict[TableId, TableProgress] = field(default_factory=dict)
     outline: CopyOutline = field(default_factory=lambda: CopyOutline.of({}))
 
     def changed(self, changed: Mapping[TableId, TableProgress | None]) -> "Shown":
-        """The same once tables have this progress; None: they have left the copy."""
+        """A copy in which tables have this progress; None: a table has left the copy."""
         if not changed:
             return self
         shown, tables = dict[TableId, TableProgress | None](), self.tables.copy()
@@ -71,7 +71,7 @@ class Shown:
 
 
 class ShownTables:
-    """What a checkpoint shows of the tables now: the same object as before if no table has changed."""
+    """Makes what a checkpoint shows of the tables now: the same object as before if no table has changed."""
 
     def __init__(self) -> None:
         # The progress of each table when it was shown.

@@ -1,7 +1,7 @@
-"""Which tables of a copy need a look, and the sums for its status: no step of a copy walks over all of its tables.
+"""Which tables of a copy may have something to do, and the sums for its status. Pure: no I/O.
 
-``SnapshotCopy`` notes here each table that it changes. With thousands of tables a few are read at any time; the
-others wait, or are complete. Pure: no I/O.
+``SnapshotCopy`` notes here each table that it changes, so that no step of a copy walks over all of its tables. Of
+thousands of tables a few are read at any time; the others wait, or are complete.
 """
 
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ class TablesAtWork:
         self.totals = CopyTotals()
         #: The tables that are not complete, in the order in which they are copied.
         self.unfinished: dict[TableId, TableCopy] = {}
-        # Tables that were changed since somebody looked at them; those that have windows in flight, or had them last
-        # time; those whose copies begin anew, which the consumer has not heard.
+        # Tables that were changed since the last ``look``; tables that have windows in flight, or had them last time;
+        # tables whose copies begin anew, before the consumer was told.
         self._stirred: dict[TableId, TableCopy] = {}
         self._reading: dict[TableId, TableCopy] = {}
         self._void: dict[TableId, TableCopy] = {}
@@ -58,7 +58,7 @@ class TablesAtWork:
         return sum(table.in_flight for table in self._reading.values())
 
     def note(self, identity: TableId, table: TableCopy) -> None:
-        """A table was added, has another progress, or has touches or windows that it did not have before."""
+        """Note a table that was added, or whose progress, touches or windows have changed."""
         self._stirred[identity] = table
         if table.in_flight:
             self._reading[identity] = table
@@ -78,19 +78,21 @@ class TablesAtWork:
             self._counted[identity] = now
 
     def remove(self, identity: TableId) -> None:
-        """A table is no part of the copy any more. What was delivered of it still counts."""
+        """Forget a table that has left the copy. Its delivered rows and chunks still count."""
         for known in (self._stirred, self._reading, self._void):
             known.pop(identity, None)
         self.unfinished.pop(identity, None)
         self.totals -= CopyTotals(self._counted.pop(identity, _NONE).complete)
 
     def void(self) -> Iterator[tuple[TableId, TableCopy]]:
-        """The tables whose copies begin anew, which the consumer has not heard."""
+        """The tables whose copies begin anew, before the consumer was told."""
         return iter(self._void.items())
 
     def look(self) -> Iterator[tuple[TableId, TableCopy]]:
-        """The tables that may have something to deliver. One that has nothing, and nothing in flight, is left out
-        from then on, until it is noted again."""
+        """The tables that may have something to deliver.
+
+        A table with nothing to deliver and nothing in flight is left out from then on, until it is noted again.
+        """
         for identity, table in list(self._stirred.items()):
             yield identity, table
             if not (table.in_flight or table.progress.is_void or table.is_complete()):

@@ -22,8 +22,8 @@ from protocol.rows.column import ABSENT
 
 from .marks import LOWEST, FileMark, LowMark, Place
 
-#: Rows that the log has brought and reads may not show yet: so many keys of the newest are kept for each table whose
-#: copy has not begun.
+#: For each table whose copy has not begun, the keys of so many of its newest rows are kept: the log has brought these
+#: rows, and reads may not show them yet.
 NEWEST_KEYS: Final = 50
 
 Row = tuple[object, ...]
@@ -34,12 +34,12 @@ Part = dict[int, object]
 
 @record(slots=True)
 class Touch:
-    """What consecutive changes made of one key, folded into one.
+    """Consecutive changes of one key, folded into one.
 
     ``row`` is the whole row if the log has shown it whole. Else ``part`` has the columns that the log has shown.
     ``is_gone``: deleted, or moved to another key. ``is_new``: the first change made the row, so a row of this key
     that a chunk has read is that row or a later state of it. ``is_doubtful``: the log does not tell the row's state,
-    it must be read again. ``last``: what the newest of several transactions made; None if these are changes of one.
+    so it must be read again. ``last``: the changes of the newest transaction alone; None if all are of one.
     """
 
     row: Row | None = None
@@ -50,11 +50,11 @@ class Touch:
     last: "Touch | None" = None
 
     def then(self, later: "Touch") -> "Touch":
-        """These changes and then later ones, as one."""
+        """These changes followed by later ones, folded into one."""
         if later.row is not None or later.is_gone or later.is_doubtful:
             return Touch(later.row, later.part, later.is_gone, self.is_new, later.is_doubtful)
         if later.is_new or self.is_doubtful or self.is_gone:
-            # A row that was made again, with columns left out: an older row of the key may be what a chunk has read.
+            # The row was made again, with columns left out, and a chunk may have read an older row of the key.
             return Touch(is_new=self.is_new, is_doubtful=True)
         part = later.part or {}
         if self.row is not None:
@@ -99,13 +99,13 @@ Moved = dict[Key, tuple[Key, ...]]
 
 
 def add_touch(touched: Touched, key: Key, touch: Touch) -> None:
-    """Fold one more change of a transaction in."""
+    """Fold in one more change of a transaction."""
     before = touched.get(key)
     touched[key] = touch if before is None else before.then(touch)
 
 
 def add_transaction(touched: Touched, transaction: Mapping[Key, Touch]) -> None:
-    """Fold in what a later transaction, or several, made of some keys."""
+    """Fold in the touches of one later transaction, or of several."""
     for key, touch in transaction.items():
         before = touched.get(key)
         if before is None:
@@ -164,7 +164,7 @@ class Segments:
         add_transaction(self._segments[-1].touched, touched)
 
     def cut(self, place: Place) -> None:
-        """Begin a new segment at this place, behind all touches so far."""
+        """Begin a new segment at this place, after all touches so far."""
         if self.enter(place):
             return
         if self._segments[-1].touched:
@@ -179,10 +179,10 @@ class Segments:
         return True
 
     def awaits_file(self, key: Key) -> bool:
-        """Whether it is of no use to read the row of a key before it is touched again or the log has a new file.
+        """Whether reading the row of a key is useless until the key is touched again or the log has a new file.
 
-        So it is if the log does not tell what the newest touch has made of the row, and no low mark says whether that
-        touch is visible.
+        It is useless if the log does not tell the row's state after the newest touch, and no low mark says whether
+        that touch is visible.
         """
         low = FileMark(self._file)
         if not self._is_coarse or not _is_visible(low, self.start):
@@ -206,7 +206,7 @@ class Segments:
         first.start, first.touched = start, touched
 
     def resolve(self, known: Mapping[Key, Touch]) -> None:
-        """Replace doubtful touches of one transaction by these, as far as they say the whole row."""
+        """Replace doubtful touches of one transaction by these, where they have the whole row."""
         for segment in self._segments:
             for key, touch in known.items():
                 mine = segment.touched.get(key)
@@ -220,7 +220,7 @@ class Segments:
         self._segments = [_Segment(self.newest + 1, LOWEST, {})]
 
     def covering(self, low: LowMark) -> int | None:
-        """The newest segment before whose beginning everything is visible; None if there is none yet."""
+        """The newest segment with everything before its beginning visible; None if there is none yet."""
         self._is_coarse = isinstance(low, FileMark)
         for segment in reversed(self._segments):
             if _is_visible(low, segment.start):
@@ -232,7 +232,7 @@ class Segments:
         del self._segments[: self._index(number)]
 
     def fold_before(self, number: int) -> None:
-        """Make one of the segments before this one that no low mark tells apart: those of one log file."""
+        """Fold earlier segments into one for each log file: no low mark tells segments of one file apart."""
         if not self._is_coarse:
             return
         end = self._index(number)
@@ -252,10 +252,10 @@ class Segments:
         return index
 
     def touch(self, key: Key, number: int, opened: int) -> Touch | None:
-        """What happened to a key that a read view may not show; None if nothing did.
+        """The changes of a key that a read view may lack; None if there are none.
 
-        ``number`` is the segment that the low mark covers. The view was opened when ``opened`` was the newest: of the
-        touches before it, only the last may be invisible.
+        ``number`` is the segment that the low mark covers. The view was opened when ``opened`` was the newest
+        segment: of the touches before it, only the last may be invisible.
         """
         first, split = self._index(number), self._index(opened)
         found: Touch | None = None
@@ -276,7 +276,7 @@ def _is_visible(low: LowMark, place: Place) -> bool:
     return place is LOWEST or low.holds(place)
 
 
-#: What happened to a key since a read.
+#: Returns the changes of a key since a read.
 TouchOf = Callable[[Key], Touch | None]
 
 

@@ -35,7 +35,7 @@ from .touches import DOUBTFUL, GONE, Key, Moved, Row, Touch, Touched, add_touch,
 
 #: Schema and name of a table.
 TableId = tuple[str, str]
-#: The key as which all rows of a table count that has no key. Of another table: its rows or their keys are unknown.
+#: The one key for all rows of a table without a key. For another table: rows whose keys are unknown.
 WHOLE_TABLE: Final[Key] = ()
 
 # The end of the period of current rows in MariaDB: the largest TIMESTAMP, with a sign and (11.5) without one; or the
@@ -54,9 +54,10 @@ class KeyColumns:
     """The key by which a table is copied: names of its columns, and their places among all columns, from 0 on.
 
     Without columns the table has no usable key: then all its rows count as one key, ``WHOLE_TABLE``. ``end`` and
-    ``end_ordinal`` are the end of the period of a system-versioned table, which tells rows of the past from current
-    rows; None and -1 for other tables. ``order`` is a digest of the names and types, on which the bounds of chunks
-    depend; empty without columns. ``generated`` are columns that updates of MariaDB may change and not log.
+    ``end_ordinal`` are name and place of the period's end column in a system-versioned table, by which rows of the
+    past differ from current rows; None and -1 for other tables. ``order`` is a digest of the names and types, on
+    which the bounds of chunks depend; empty without columns. ``generated`` are columns that updates of MariaDB may
+    change without logging them.
     """
 
     names: tuple[str, ...]
@@ -102,31 +103,31 @@ class KeyColumns:
 
 @record(slots=True)
 class Touching:
-    """What one transaction touched, by table.
+    """The keys that one transaction touched, by table.
 
-    ``moved``: keys that rows got by an update of their key, each with the keys that these rows had before. It also
-    has keys of which the log does not tell a row; they have none before if that may be any key of the transaction.
+    ``moved``: new keys that updates gave to rows, each with the keys that these rows had before. It also has keys
+    whose row the log does not show; these have no keys before if it may be any key of the transaction.
 
-    ``is_prepared``: an XA transaction, which may end long after its rows came. ``handed``: the tables that were not
-    followed when their rows came, so that the consumer has got these.
+    ``is_prepared``: an XA transaction, which may end long after its rows came. ``handed``: tables that were not
+    followed when their rows came, so that these rows went to the consumer.
     """
 
     touched: dict[TableId, Touched] = field(default_factory=dict)
     moved: dict[TableId, Moved] = field(default_factory=dict)
     is_prepared: bool = False
     handed: set[TableId] = field(default_factory=set)
-    # What a checkpoint keeps of a prepared transaction: the same each time, and nothing adds a key to it.
+    # The result of ``keys``, which is the same each time, as nothing adds keys to a prepared transaction.
     _kept: dict[TableId, tuple[Key, ...]] | None = field(default=None, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.touched)
 
     def misses(self, table: TableId) -> bool:
-        """Whether rows of a table are missing here, or the consumer did not get them: see ``WHOLE_TABLE``."""
+        """Whether this XA transaction has rows of a table that were not followed, or did not reach the consumer."""
         return self.is_prepared and WHOLE_TABLE in self.touched.get(table, ())
 
     def miss(self, table: TableId) -> None:
-        """Rows of a table that it has were not followed. The keys that a checkpoint has got stay as they are."""
+        """Note that rows of a table were not followed. The dicts that a checkpoint has got stay as they are."""
         self.touched[table] = {**self.touched.get(table, {}), WHOLE_TABLE: DOUBTFUL}
         self._kept = None
 
@@ -141,14 +142,14 @@ class Touching:
         return touching
 
     def keys(self) -> dict[TableId, tuple[Key, ...]]:
-        """The keys of a prepared transaction for a checkpoint: none of tables whose rows the consumer has got."""
+        """The keys of a prepared transaction for a checkpoint; no keys for tables whose rows went to the consumer."""
         if self._kept is None:
             touched = {table: tuple(keys) for table, keys in self.touched.items()}
             self._kept = dict.fromkeys(sorted(self.handed), ()) | touched
         return self._kept
 
     def make_doubtful(self) -> None:
-        """The log does not tell which of the changes stand: read all their rows again."""
+        """Have all rows read again, as the log does not say which of the changes remain."""
         for table, touched in self.touched.items():
             moved = self.moved.setdefault(table, {})
             moved.update((key, ()) for key in touched if key != WHOLE_TABLE)
@@ -196,7 +197,7 @@ class TransactionTouches:
         return other
 
     def brings_rows(self, sql: str, prepared: Container[Xid]) -> bool:
-        """Whether a statement commits rows that are missing here; those ``prepared`` since are not."""
+        """Whether a statement commits an XA transaction with unknown rows; those ``prepared`` since are known."""
         xid = statement_xid(sql) if sql.startswith(XA_COMMIT) else None
         if xid is None or xid in prepared:
             return False
@@ -204,11 +205,11 @@ class TransactionTouches:
         return touching is None or any(map(touching.misses, touching.touched))
 
     def has_missing(self, table: TableId) -> bool:
-        """Whether only the end of a prepared transaction brings rows of a table to the consumer, by another read."""
+        """Whether prepared transactions have unknown rows of a table, which is read again when they end."""
         return any(touching.misses(table) for touching in self.prepared.values())
 
     def has_handed(self, table: TableId) -> bool:
-        """Whether the consumer has rows of a table that it applies at an XA COMMIT to come."""
+        """Whether the consumer has rows of a table that it will apply at a later XA COMMIT."""
         return any(table in touching.handed for touching in self.prepared.values())
 
     def follow(self, events: Iterable[Event]) -> None:
@@ -245,8 +246,8 @@ class TransactionTouches:
             )
             note(event, notes)
         except SourceConfigurationError:
-            # The key is that of the table as it is now: DDL may have brought it since. Then this touch is void before
-            # it matters to a window.
+            # The key is the table's key of now, and DDL may have added it since. Then this touch is void before it
+            # matters to a window.
             touched[WHOLE_TABLE] = DOUBTFUL
 
     def _written(self, event: WriteRowsEvent) -> None:
@@ -268,7 +269,7 @@ class TransactionTouches:
             self._end()
             return
         self._open.is_prepared = True
-        # Without rows too: its XA COMMIT is then known to bring nothing.
+        # Also a transaction without rows: its XA COMMIT is then known to bring nothing.
         self.prepared[Xid.of(event)] = self._open
         self._open = Touching()
 
@@ -315,7 +316,7 @@ class _Notes:
     generated: tuple[int, ...]
 
     def is_past(self, row: Row) -> bool:
-        """Whether a row of a system-versioned table has ended: the table holds it, and reads of it do not."""
+        """Whether a row of a system-versioned table has ended: the table keeps it, but a SELECT does not show it."""
         return self.end >= 0 and row[self.end] is not ABSENT and row[self.end] not in _ENDLESS
 
     def key(self, row: Row) -> Key:
@@ -350,7 +351,7 @@ def _note_updated(event: UpdateRowsEvent, notes: _Notes) -> None:
             continue
         old = notes.key(before)
         if notes.is_past(after):
-            # That is what a DELETE is in the log of a system-versioned table.
+            # The log of a system-versioned table has a DELETE as such an update.
             notes.add(old, GONE)
             continue
         new = tuple([old[n] if after[i] is ABSENT else after[i] for n, i in enumerate(notes.indexes)])

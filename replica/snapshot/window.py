@@ -37,12 +37,12 @@ _LOCKING_ORDER = (Step.LOW, Step.OPEN, Step.READ, Step.HIGH, Step.CLOSE)
 
 
 class Window:
-    """One read of a table. Subclasses of no kind: ``what`` says what is read.
+    """One read of a table; ``what`` says which rows are read.
 
-    ``"first"``: the table's first rows, and its largest key, into ``upto``, if there are more. ``"chunk"``: the rows
-    behind ``after`` up to ``upto``. ``"keys"``: the rows of ``wanted``. ``"table"``: all rows of a table without a
-    key. ``is_void``: the result must not be used (DDL, a lost connection). ``is_locking``: the rows are read with
-    shared locks, not in a read view.
+    ``"first"``: the table's first rows and, if there are more, its largest key as ``upto``. ``"chunk"``: the rows
+    after ``after`` up to ``upto``. ``"keys"``: the rows with the keys ``wanted``. ``"table"``: all rows of a table
+    without a key. ``is_void``: the result must not be used (DDL, a lost connection). ``is_locking``: rows are read
+    with shared locks, not in a read view.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Window:
         return self._done == len(_ORDER)
 
     def begin_again(self) -> None:
-        """Nothing was read: take the first step again."""
+        """Go back to the first step, as nothing was read."""
         if not self.is_void:
             self._done, self.segment, self.high = 0, None, None
 
@@ -98,7 +98,7 @@ class Window:
         return True
 
     def take_view(self) -> None:
-        """The read view is open."""
+        """Note that the read view is open."""
         if not self._expects(Step.OPEN):
             return
         self._done += 1
@@ -130,7 +130,7 @@ class Window:
         self._done += 1
 
     def close(self) -> None:
-        """The read view has ended."""
+        """Note that the read view has ended."""
         if not self._expects(Step.CLOSE):
             return
         self._done += 1
@@ -140,7 +140,7 @@ class Window:
         return self.is_read and not self.is_void and self.high is not None and place.has_reached(self.high)
 
     def touch(self, key: Key) -> Touch | None:
-        """What happened to a key that the rows may not show."""
+        """The changes of a key that the rows may lack; None if there are none."""
         assert self.segment is not None
         return self._segments.touch(key, self.segment, self.opened)
 
