@@ -391,8 +391,9 @@ async def test_a_source_that_says_nothing_is_not_waited_for(copied: Path) -> Non
         await relay.aclose()
         await running
         # Cancelling the task raises CancelledError.
-        running = asyncio.create_task(relay_of(port, copied, connect_timeout=60).run())
-        await asyncio.sleep(0.05)
+        relay = relay_of(port, copied, connect_timeout=60)
+        running = asyncio.create_task(relay.run())
+        await until(lambda: relay._opening is not None)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
