@@ -1,7 +1,7 @@
-"""Whether transactions that a server lacks will come to it, because it is a replica that lags behind.
+"""Finds out whether a server will get transactions that it lacks, because it is a replica that lags behind.
 
-MySQL: it has received them. MariaDB: its replication runs, and the domain has not passed their sequences; what it has
-received needs a privilege there that few users have.
+MySQL: it has received them. MariaDB: its replication runs, and the domain has not passed their sequence numbers; few
+users have the privilege to see there which transactions were received.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,11 @@ _RECEIVED: Final = 51
 async def check_lag(
     lacking: AnyGtidSet, session: Session, source: Source, held: Sequence[MariadbGtid] = ()
 ) -> None:
-    """Raise ``ConnectionLostError``, which is tried again, if the transactions will come; ``held``: what is there."""
+    """Raise ``ConnectionLostError``, which is tried again, if the transactions will come.
+
+    ``held``: the newest transactions that the server has.
+    """
+
     if isinstance(lacking, GtidSet):
         is_coming = not lacking - await _received(session, source)
     else:
@@ -39,7 +43,7 @@ async def _received(session: Session, source: Source) -> GtidSet:
     try:
         channels = await session.query(sql)
     except ServerError:
-        # Without the privilege nobody tells.
+        # The user lacks the privilege to see them.
         return received
     for channel in channels:
         received |= read_value(GtidSet, channel[_RECEIVED] if len(channel) > _RECEIVED else "", sql)

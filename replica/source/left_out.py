@@ -1,4 +1,4 @@
-"""What a server's log leaves out: changes that come by replication, and tables that filters name.
+"""Changes that a server's log leaves out: replicated changes, and changes of tables that filters name.
 
 A replica without log_replica_updates (MariaDB's default, there log_slave_updates) logs nothing that it replicates: a
 stream that waits there gets nothing, and then the rows that are written after the promotion. A replica with filters
@@ -35,7 +35,7 @@ _LOG_FILTERS: Final = ("binlog_do_db", "binlog_ignore_db")
 # The place of Replicate_Do_DB among the columns of a channel's status. MariaDB has two more in front.
 _FIRST_FILTER: Final = 12
 _SOURCE_ID: Final = 39
-# Providers have their servers' own tables filtered, and nobody selects them who does not name their schema.
+# Cloud providers filter their servers' own tables. Only a user who names their schema wants them.
 _INTERNAL: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", "innodb_memcache"})
 
 #: Names of filters, such as replicate_do_db, and their values as a server shows them: lists with commas.
@@ -59,7 +59,7 @@ class Replication:
 
 
 def replication_questions(source: Source) -> list[Question]:
-    """What to ask for ``replication_of``. MariaDB shows a channel's status to few users, and its filters to all."""
+    """The questions for ``replication_of``. MariaDB shows a channel's status to few users, and its filters to all."""
     status = Question(replica_status_statement(source))
     if not source.is_mariadb:
         return [status]
@@ -71,7 +71,7 @@ def replication_questions(source: Source) -> list[Question]:
 
 
 def replication_of(answers: Sequence[Answer], source: Source) -> Replication:
-    """What the answers to ``replication_questions`` say."""
+    """The replication of a server by its answers to ``replication_questions``."""
     status, *others = answers
     if not isinstance(status, ServerError):
         return Replication(bool(status), tuple(_channel(row[2 * source.is_mariadb :]) for row in status))
@@ -109,7 +109,7 @@ async def check_left_out(session: Session, source: Source, moved_from: Identity 
     options.warned.add(told)
     questions = replication_questions(source)
     if not source.is_semi_sync:
-        # See ``check_same_log``: a semi-synchronous MariaDB does not answer while it waits for this replica.
+        # A semi-synchronous MariaDB does not answer this while it waits for this replica: see ``check_same_log``.
         questions.append(status_question(source, 4))
     answers = await session.query_each(questions)
     log: Answer = [] if source.is_semi_sync else answers.pop()
@@ -134,7 +134,7 @@ async def check_left_out(session: Session, source: Source, moved_from: Identity 
         "them, or leave these tables out, too (tables=, exclude_tables=)"
     )
     if moved_from is not None and "*" not in options.tables:
-        # The channel from the server before brings the tables. Without such a channel nobody knows which one does.
+        # The channel from the server before brings the tables. Without such a channel, any of them may bring them.
         pairs = list(zip(replication.channels, by_channel, strict=True))
         own = [texts for channel, texts in pairs if channel.source_id == str(moved_from[1])]
         if any(lost) or all(own or by_channel):
@@ -189,7 +189,7 @@ def _as_pattern(item: str) -> str:
 
 
 def _is_within(table: tuple[str, str], executed: Sequence[str]) -> bool:
-    """Whether one of these filters, with wildcards of LIKE, lets all tables of the pattern through."""
+    """Whether one of these filters, with wildcards as in LIKE, lets all tables of a pattern through."""
     return any(
         all(
             like == "%" or (is_exact(part) and re.fullmatch(like_expression(like), part) is not None)
@@ -200,7 +200,7 @@ def _is_within(table: tuple[str, str], executed: Sequence[str]) -> bool:
 
 
 def _meet(pattern: str, like: str) -> bool:
-    """Whether a name may fit both a pattern and an expression of LIKE."""
+    """Whether a name may match both a pattern and a LIKE expression."""
     if is_exact(pattern):
         return re.fullmatch(like_expression(like), pattern) is not None
     return "%" in like or fnmatchcase(like.replace("\\", ""), pattern)

@@ -50,7 +50,7 @@ _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.2
 
 _DAMAGE: Final = (ConnectionLostError, DecodeError, ProtocolError)
-# Events of MariaDB's log that no transaction has behind its first event.
+# Events of MariaDB's log that do not stand inside a transaction, after its first event.
 _BETWEEN: Final = (
     MariadbGtidEvent,
     FormatDescriptionEvent,
@@ -136,9 +136,10 @@ class LogScan:
         return end
 
     async def is_inside(self, place: BinlogPosition) -> bool:
-        """Whether a place of MariaDB's log lies behind the first event of a transaction, and before its end.
+        """Whether a place of MariaDB's log lies inside a transaction: after its first event, and before its end.
 
-        False where no event is, which the dump tells with its own error. An event of rows is never the last one.
+        False if no event begins there; then the dump fails with an error of its own. Rows events, which are not
+        looked at, are never the last event of a transaction.
         """
         found = False
 
@@ -154,7 +155,7 @@ class LogScan:
                 try:
                     await self.walk(place, visit)
                 except _DAMAGE:
-                    # An opening is not tried again, and this question is one more that the network may damage.
+                    # Try again here, as nobody tries again to open a stream: damage by the network would end it.
                     await self.walk(place, visit)
         return found
 
@@ -223,7 +224,7 @@ class LogScan:
     ) -> None:
         """Pass statements, GTIDs and sets of them to ``visit``, from a place on or all of transactions outside a set.
 
-        Other events are not decoded: that reads about as fast as the source sends. It is over at ``end``, not before.
+        Other events are not decoded, which is about as fast as the source sends. Waits for the log up to ``end``.
         """
         await self.walk(start, visit, _STATEMENTS, end)
 
@@ -312,8 +313,8 @@ class LogScan:
                             return None
                         if passed is not None and isinstance(event, GtidEvent):
                             passed.add(event.gtid)
-                    # The end of an event in its header is modulo 2**32; events that are in no file have none. That of
-                    # a ROTATE is in the file before.
+                    # An event's header has its end modulo 2**32; events that are in no file have none. The end in a
+                    # ROTATE is a place in the file before.
                     behind = 0 if raw[4] == EventType.ROTATE else _end_of(raw)
                     reached = reached + (behind - reached) % (1 << 32) if behind else decoder.position
                     if end is not None and decoder.file == end.file and reached == end.position:
@@ -340,9 +341,9 @@ def _end_of(raw: bytes) -> int:
 
 
 def _was_one_of(raw: bytes, kinds: Collection[bytes]) -> bool:
-    """Whether the network has damaged the type of an event, which was one of these kinds.
+    """Whether an event was of one of these kinds before the network damaged its type.
 
-    Other damage of events that nobody decodes is no error here: the log may have it, behind rows that are wanted.
+    Other damage of events that are not decoded is no error here: the log itself may have it, after wanted rows.
     """
     if crc32_matches(raw):
         return False

@@ -57,8 +57,8 @@ class StartPoint:
     for all transactions outside ``gtid_set``, otherwise for ``file`` from ``position`` on (an empty name: the oldest
     file). With ``not_before`` (seconds since 1970) the stream begins with the first transaction that began at that
     time or later. ``is_visible``: everything before this point is known to be visible in the tables. ``begun``: see
-    ``Progress``. ``stands_for_gtids``: the place is where ``gtid_set`` ends in the log of this server, and the stream
-    goes on by the set at others.
+    ``Progress``. ``stands_for_gtids``: ``gtid_set`` ends at this place in the log of this server; on other servers
+    the stream goes on by the set.
     """
 
     file: str = ""
@@ -133,7 +133,7 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
 async def _from_position(
     start: BinlogPosition, session: Session, source: Source, scan: LogScan | None = None
 ) -> StartPoint:
-    """The point at a position; ``scan`` if it may lie inside a transaction, whose GTID is not to be passed over."""
+    """The point at a position. With ``scan``, a position inside a transaction gets no GTID set."""
     gtid_set: AnyGtidSet | None = None
     if source.is_mariadb and not (scan is not None and await scan.is_inside(start)):
         # A position outside the log gives NULL here, and an error at the dump.
@@ -269,7 +269,7 @@ async def _from_checkpoint(checkpoint: Checkpoint, session: Session, source: Sou
 
 
 def standing_for(place: BinlogPosition, gtid_set: AnyGtidSet) -> StartPoint | None:
-    """The point at a place where the set ends, see ``ends_at``; None beyond the 32 bits that a dump has for it."""
+    """The point at a place where the set ends (``ends_at``); None if a dump command has no room for the place."""
     if place.position > POSITION_MASK:
         return None
     return StartPoint(place.file, place.position, gtid_set, stands_for_gtids=True)
@@ -294,15 +294,15 @@ def check_same_server(identity: Identity, source: Source) -> None:
 
 
 def can_go_on_at(source: Source, identity: Identity, *, by_gtids: bool) -> bool:
-    """Whether a stream that came to a place at the server of this identity may go on at this one."""
+    """Whether a stream from the server with this identity may go on at this server."""
     return is_same_server(identity, source) or (by_gtids and source.has_gtids and not source.counts_alone)
 
 
 async def check_move(identity: Identity, source: Source, session: Session) -> None:
     """Raise ``SourceChangedError`` for another server than before, if a stream would miss rows there.
 
-    GTIDs of one node of Galera may mean nothing on others, and table names may have another case. The log may lack
-    what the stream follows: see ``check_left_out``.
+    GTIDs of one node of Galera may mean nothing on others, table names may have another case, and the log may lack
+    selected tables (``check_left_out``).
     """
     if identity == (None, None) or is_same_server(identity, source):
         await check_left_out(session, source)

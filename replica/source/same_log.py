@@ -1,14 +1,15 @@
-"""Whether a server still has the log that a place is of. After RESET it writes another one, and gives GTIDs anew.
+"""Finds out whether a server still has the log of a place. After RESET it writes another log, and gives GTIDs anew.
 
-A GTID set does not tell: a replica that goes on by it misses the new transactions that have GTIDs of the set. The
-time at which the file was begun tells: its format description has it, which each dump sends first. A server begins a
-file when it starts, so one that was set back to an earlier state has other files, too.
+A GTID set does not show this: a replica that goes on by it misses the new transactions whose GTIDs are in the set.
+The time at which the place's file was begun does: it is in the file's format description, which each dump sends
+first. A server begins a file when it starts, so a server that was set back to an earlier state has other files, too.
 
-Of a checkpoint that lacks this time, what stands at the place tells, unless both logs have events that end there: the
-place is in no file, within an event, or, on MariaDB, within a transaction, or behind one that the set lacks. On MySQL
-a place within a transaction tells nothing: heartbeats move it there while a dump leaves out known transactions
-(Binlog_sender::send_events in sql/rpl_binlog_sender.cc). MariaDB sends heartbeats where it waits for new transactions
-(wait_new_events in sql/sql_repl.cc).
+A checkpoint may lack this time. Then the events at the place are looked at. In another log the place may be in no
+file, within an event, or, on MariaDB, within a transaction, or after a transaction that the set lacks; the check
+fails to notice another log that has an event ending there. On MySQL a place within a transaction proves nothing:
+heartbeats move it there while a dump leaves out known transactions (Binlog_sender::send_events in
+sql/rpl_binlog_sender.cc). MariaDB sends heartbeats where it waits for new transactions (wait_new_events in
+sql/sql_repl.cc).
 """
 
 import re
@@ -39,12 +40,13 @@ async def check_same_log(
     session: Session,
     source: Source,
 ) -> bool:
-    """Raise ``SourceChangedError`` if the log of this server is not the one that ``place`` and the set are of.
+    """Raise ``SourceChangedError`` if ``place`` and the set belong to another log than that of this server.
 
-    ``begun``: when the place's file was begun. A dump that begins with the newest file tells that, see ``take_file``.
-    Nothing is checked if the user may not ask, or the file was purged. A semi-synchronous source of MariaDB is not
-    asked: while commits wait for a replica (AFTER_SYNC), the next one has LOCK_log, which SHOW BINARY LOGS wants
-    (trx_group_commit_leader in sql/log.cc), and the replica that they wait for could not connect.
+    ``begun``: when the place's file was begun. It is not compared for the newest file, whose dump tells it
+    (``take_file``). Nothing is checked if the user may not ask, or the file was purged. A semi-synchronous source of
+    MariaDB is not asked: while commits wait for a replica (AFTER_SYNC), the next commit holds LOCK_log, for which
+    SHOW BINARY LOGS waits (trx_group_commit_leader in sql/log.cc), and the replica itself could not connect.
+    BINLOG_GTID_POS does not wait for it.
 
     Returns what ``ends_at`` returns.
     """
@@ -74,11 +76,12 @@ async def check_same_log(
 
 
 async def ends_at(place: BinlogPosition, gtid_set: AnyGtidSet, session: Session, source: Source) -> bool:
-    """Whether the set ends at the place in the log of this server of MariaDB: then a dump is to begin there.
+    """Whether the set ends at the place in the log of this MariaDB server, so that a dump should begin there.
 
-    Without gtid_strict_mode the numbers of a domain may go back in a log. A server that is asked by GTIDs begins
-    with the last file whose list has a lesser one (contains_all_slave_gtid in sql/sql_repl.cc), and sends what
-    follows the first one that is no less (send_event_to_slave there): it repeats transactions, or passes over some.
+    Without gtid_strict_mode, sequence numbers of a domain may decrease in a log. If a server is asked by GTIDs, it
+    begins with the last file whose list has a lower number (contains_all_slave_gtid in sql/sql_repl.cc), and sends
+    the events after the first number that is not lower (send_event_to_slave there). So it repeats transactions, or
+    leaves some out.
     """
     return _is_end(await _gtids_before(place, session, source), gtid_set, source)
 
@@ -98,7 +101,7 @@ def take_file(event: FormatDescriptionEvent, progress: Progress, source: Source)
 
 
 def note_file(event: FormatDescriptionEvent, progress: Progress) -> None:
-    """Note when a file was begun, of a log that is surely the right one."""
+    """Note when a file was begun, without a check: the log is known to be the right one."""
     progress.begun = event.file, event.header.timestamp
 
 
@@ -139,13 +142,13 @@ async def _begun(file: str, session: Session, source: Source) -> int | None:
 
 
 async def _is_right(place: BinlogPosition, session: Session, source: Source) -> bool:
-    """Whether a dump may have come to the place, or the source does not tell."""
-    # Within an event, MySQL shows the next one; 5.6 and MariaDB refuse.
+    """Whether a dump can have reached the place; True if the source does not tell."""
+    # For a place within an event, MySQL shows the next event; 5.6 and MariaDB refuse.
     sql = f"SHOW BINLOG EVENTS IN {text_literal(place.file)} FROM {place.position} LIMIT 1"
     try:
         rows = await session.query(sql, 3)
     except ServerError as error:
-        # MariaDB says so, too, of an event that a crash has torn. Whether one begins there, BINLOG_GTID_POS tells.
+        # MariaDB also refuses at an event that a crash has torn. BINLOG_GTID_POS tells whether an event begins there.
         return source.is_mariadb or error.code != _CANNOT_SHOW
     is_inside = any(_INSIDE.search(str(kind)) for _, _, kind in rows)
     is_event = all(position == str(place.position) for _, position, _ in rows)
@@ -175,5 +178,5 @@ def _is_known(before: MariadbGtidSet | None, gtid_set: AnyGtidSet) -> bool:
 def _is_end(before: MariadbGtidSet | None, gtid_set: AnyGtidSet, source: Source) -> bool:
     if before is None or not isinstance(gtid_set, MariadbGtidSet):
         return False
-    # The log has nothing yet of domains that were only replicated.
+    # The log has no transactions yet in domains that were only replicated.
     return before <= gtid_set and {*before, *source.unlogged}.issuperset(gtid_set)
