@@ -233,7 +233,7 @@ class BinlogRelay:
             await session.aclose()
 
     def _warn_of_statements(self, source: Source) -> None:
-        """The copy is right, but whoever reads rows from it misses changes: they learn it now, and not then."""
+        """Warn if the source logs statements: the copy is right, but readers of its rows will miss changes."""
         if source.binlog_format == "ROW" or source.binlog_format in self._options.warned:
             return
         self._options.warned.add(source.binlog_format)
@@ -251,7 +251,7 @@ class BinlogRelay:
             return await opening
         except asyncio.CancelledError:
             if opening.done() and not (opening.cancelled() or opening.exception()):
-                # It was open already, and nobody else would close it.
+                # The connection was open already, and nothing else would close it.
                 opening.result().abort()
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -375,7 +375,7 @@ class _Copy:
 
     def _take_special(self, raw: bytes) -> None:
         _, kind, _, _, next_position, flags = unpack_event_header(raw)
-        # An event of the log may look like one that is left out, if the network has damaged it.
+        # An event of the log that the network has damaged may look like an event that is left out.
         if kind == EventType.FORMAT_DESCRIPTION:
             algorithm = algorithm_of(raw)
             is_damaged = is_damaged_description(raw, algorithm, is_repeated=not next_position)

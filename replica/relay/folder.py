@@ -360,7 +360,7 @@ class RelayFolder:
 
 @contextlib.contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """The error of a file descriptor does not name the file."""
+    """Add the file's name to errors of its descriptor, which lack it."""
     try:
         yield
     except OSError as error:

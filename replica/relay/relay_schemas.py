@@ -34,7 +34,7 @@ from ..source.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# So many tables are asked for by name.
+# Up to so many tables are asked for by name.
 _FEW: Final = 500
 #: Types of events that are statements.
 STATEMENTS: Final = frozenset({EventType.QUERY, EventType.MARIADB_QUERY_COMPRESSED})
@@ -77,10 +77,10 @@ class RelaySchemas:
         self.save()
 
     def _followed(self, history: SchemaHistory, end: BinlogPosition, source: Source) -> SchemaHistory | None:
-        """Do what statements in the files behind the history's head do; None if the files are not all there.
+        """Apply the statements in the files after the history's head; None if not all files are there.
 
-        Statements are followed before they are written, so there are some only behind a store that was restored from
-        a backup.
+        A statement is applied before it is written to a file, so the files have later statements only if the store
+        was restored from a backup.
         """
         self._tracker.use(self._traits, history)
         base, digits = split_file_name(history.head.file)

@@ -34,7 +34,7 @@ KEY_VALUES: Final = 8
 # A row begins with the schema and the name of its table.
 _NAMED: Final = 2
 
-#: Values of TABLE_TYPE that are no tables.
+#: Values of TABLE_TYPE that stand for views.
 VIEWS: Final = frozenset({"VIEW", "SYSTEM VIEW"})
 _SIZED_TYPES: Final = STRING_TYPES | {"bit", "decimal", "vector", "time", "datetime", "timestamp"}
 _HIDDEN_SCHEMAS: Final = "('information_schema', 'performance_schema', 'sys')"
@@ -126,7 +126,7 @@ def baseline(
 def packed_baseline(
     schemas: Iterable[Row], tables: Iterable[Row], columns: Iterable[bytes], keys: Iterable[bytes]
 ) -> Catalog:
-    """As ``baseline``; ``columns`` and ``keys`` are payloads of rows, read once somebody asks for their table.
+    """As ``baseline``; ``columns`` and ``keys`` are payloads of rows, which are read when their table is asked for.
 
     Few of a source's tables have rows in a stream: for 2,000 tables of four columns this takes a tenth of the time.
     Equal rows, and equal tables, share one object: most of 5,000 schemas of one application take no room.

@@ -19,22 +19,22 @@ _MOST_DOUBLINGS: Final = 20
 class NamelessTables:
     """Tables that the source was asked about without success, and how far the log was followed then.
 
-    What it answers may be another after a statement of the log: a GRANT, or one about the table. A source may have
-    many tables that the user cannot see, and each statement would ask about each of them. Where there is little hope,
-    twice as many statements go by before each next question.
+    The answer may change after a statement of the log: a GRANT, or a statement about the table. But a source may have
+    many tables that the user cannot see, and asking about each of them after each statement would take long. So,
+    where there is little hope, the number of statements between two questions doubles.
     """
 
     def __init__(self) -> None:
-        # By table: the place up to which the answer holds, how many statements and grants there were before, and how
-        # many questions without hope.
+        # By table: the place up to which the answer holds, the numbers of statements and grants before the question,
+        # and the number of questions since the last grant.
         self._asked: dict[TableName, tuple[BinlogPosition, int, int, int]] = {}
 
     def is_vain(
         self, table: TableName, place: BinlogPosition, statements: int, grants: int, *, is_known: bool
     ) -> bool:
-        """Whether to ask at a place, behind so many statements and grants, would bring nothing new.
+        """Whether asking at a place, after so many statements and grants, would bring nothing new.
 
-        ``is_known``: the history has the table there, and perhaps not its columns.
+        ``is_known``: the history has the table there, though perhaps not its columns.
         """
         asked = self._asked.get(table)
         if asked is None:
@@ -47,7 +47,7 @@ class NamelessTables:
     def note(
         self, table: TableName, place: BinlogPosition, until: BinlogPosition, statements: int, grants: int
     ) -> None:
-        """The source was asked at ``place``; its answer holds up to ``until`` unless a grant has changed it."""
+        """Note a question at ``place``; its answer holds up to ``until`` unless a grant changes it."""
         _, _, granted, times = self._asked.pop(table, (place, 0, grants - 1, 0))
         times = min(times + 1, _MOST_DOUBLINGS) if grants == granted else 0
         self._asked[table] = until, statements, grants, times

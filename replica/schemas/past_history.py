@@ -1,8 +1,8 @@
 """The history of tables before a place at which they are known: for a start in the past.
 
-Statements are undone from the known end to the beginning, then done again from there on: a table that one of them
-creates is known from there. Where that leads to another shape than the known one, the log does not have everything
-that was done to the table, and nothing before the end is said of it.
+Statements are undone from the known end to the beginning, then applied again from there: a table that one of them
+creates is known from that statement on. If this leads to another shape than the known one, the log lacks statements
+about the table, and its shape before the end is unknown.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ class LoggedStatement:
 def history_before(
     source: str, begin: BinlogPosition, catalog: Catalog, statements: Sequence[LoggedStatement]
 ) -> SchemaHistory:
-    """The history from ``begin`` on, up to the last of ``statements``; ``catalog`` is valid behind it.
+    """The history from ``begin`` on, up to the last of ``statements``, after which ``catalog`` is valid.
 
-    ``statements`` are all of the log between the two places. ``source`` identifies the log, as in ``SchemaHistory``.
+    ``statements`` are all statements of the log between the two places. ``source``: see ``SchemaHistory``.
     """
     before = Catalog(catalog.tables, catalog.schemas)
     reads = [_read(logged.statement) for logged in statements]
@@ -55,10 +55,10 @@ def _read(statement: Statement) -> DdlStatement | None:
 
 
 def _doomed(statements: Sequence[LoggedStatement], reads: Sequence[DdlStatement | None]) -> Iterator[Doomed]:
-    """For each statement, tables that it may have found in its schema, or anywhere.
+    """For each statement about a schema or about any tables, the tables that it may have found.
 
-    Behind a DROP DATABASE or before a CREATE DATABASE a schema has no tables: the next one finds those that
-    statements between the two name. Only what the first one found may be any.
+    After a DROP DATABASE, and before a CREATE DATABASE, a schema has no tables. So the next such statement finds only
+    tables that statements since have named. The first one may have found any tables.
     """
     every = by_schema(name for read in reads if read is not None for name in tables_of(read))
     since: dict[str, dict[TableName, None]] = {}
@@ -81,7 +81,7 @@ def _doomed(statements: Sequence[LoggedStatement], reads: Sequence[DdlStatement 
 
 
 def _leaves_none(read: CreateSchema | DropSchema, statement: Statement) -> bool:
-    """Whether a schema has no tables behind a statement about it."""
+    """Whether a schema has no tables after a statement about it."""
     is_done = not (statement.error_code or statement.doubt)
     return is_done and (isinstance(read, DropSchema) or read.is_replaced or not read.is_conditional)
 
@@ -94,7 +94,7 @@ def _followed(
     behind: Sequence[Mapping[TableName, State]],
     wrong: Collection[TableName] = (),
 ) -> SchemaHistory:
-    """The statements done one after another; where that leaves a shape unknown, it is what undoing says."""
+    """Apply the statements one after another; a shape that this leaves unknown is taken from undoing."""
     history = SchemaHistory(source, begin, Catalog(before.tables, before.schemas))
     for logged, states in zip(statements, behind, strict=True):
         history.apply(logged.statement, logged.end)
@@ -111,12 +111,12 @@ def _unlogged(table: TableName) -> Unknown:
 
 
 def is_doubtful(state: State) -> bool:
-    """Whether a state is neither a whole shape nor that there is no table."""
+    """Whether a table exists, or may exist, and its whole shape is not known."""
     return state is not None and not (isinstance(state, Shape) and state.is_whole)
 
 
 def contradict(made: State, known: State) -> bool:
-    """Whether a table cannot be what the statements made of it."""
+    """Whether the known state of a table differs from the state that statements have made."""
     if isinstance(made, Unknown) or isinstance(known, Unknown):
         return False
     if made is None or known is None:
@@ -127,7 +127,7 @@ def contradict(made: State, known: State) -> bool:
 
 
 def _is_same(one: ColumnShape, other: ColumnShape) -> bool:
-    """Whether names and what values need are equal."""
+    """Whether two columns have the same name, and the same type for reading values."""
     return (one.name, one.type, one.numbers, one.unsigned, one.charset, one.labels) == (
         other.name,
         other.type,

@@ -30,7 +30,8 @@ from .timeline import SchemaHistory, State
 from .touched import touched_by
 
 _LOGGER: Final = logging.getLogger(__name__)
-# Seconds. By GTIDs a source that writes meanwhile reads its newest file from the beginning for each comparison.
+# Seconds between comparisons with a source that always writes. By GTIDs it reads its newest file from the beginning
+# for each of them.
 _PATIENCE: Final = 60
 
 
@@ -48,7 +49,7 @@ class Reconciliation:
         return bool(self._tracker.changed) and (self._task is None or self._task.done())
 
     def is_time(self, *, is_idle: bool) -> bool:
-        """Whether to begin: nothing has come for a while, or a source that always writes has made it wait."""
+        """Whether to begin now: the log is idle, or the comparison has waited long for a source that always writes."""
         if not self.is_due:
             self._due_since = None
             return False
@@ -89,7 +90,7 @@ class Reconciliation:
             return
         touched = touched_by(logged.statement for logged in found)
         if tracker.statements != statements or tracker.history is not history or touched.among(names):
-            # The stream is behind these tables: it is due again.
+            # The tables were read at a later place than the stream's: compare them again later.
             return
         suspects = {name: tracker.suspects[name] for name in names & tracker.suspects.keys()}
         tracker.compared(names)
@@ -113,9 +114,9 @@ def _settle(
     now: State,
     suspect: tuple[BinlogPosition, BinlogPosition] | None,
 ) -> BinlogPosition | None:
-    """Enter what the source says of a table if the history says something else. Returns from where on, if it does.
+    """Correct the history of a table if the source shows another shape. Returns the place of the correction.
 
-    ``suspect``: the places between which a statement that the log lacks has changed it.
+    ``suspect``: the places between which a statement that the log lacks has changed the table.
     """
     known = history.catalog.get(name)
     if not isinstance(now, Shape) or known is None:

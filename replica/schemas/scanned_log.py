@@ -36,8 +36,8 @@ class ScannedLog:
         self.forget()
 
     def forget(self) -> None:
-        """The log is of another source now."""
-        #: The oldest file, as far as somebody has looked for an older one, and a place at which the log has ended.
+        """Forget all, as the log is now that of another source."""
+        #: The oldest file, if an older one was looked for and is not there; and a place at which the log has ended.
         self.first_file = ""
         self.known_end: BinlogPosition | None = None
         self._clear()
@@ -49,8 +49,8 @@ class ScannedLog:
         self._bytes = 0
         # The number of the first statement of ``_found``; numbers stay when statements are added before it.
         self._first = 0
-        # By number, what a statement links; by table or schema, the numbers of the statements about it. They are made
-        # for statements from ``_linked_from`` to ``_linked_to`` when somebody asks about a table.
+        # The ``Linked`` of each statement, by its number; the numbers of the statements about a table or schema. Both
+        # cover the statements from ``_linked_from`` to ``_linked_to``, and are extended when a table is asked about.
         self._links: dict[int, Linked] = {}
         self._numbers: dict[TableName | str, list[int]] = {}
         self._linked_from = self._linked_to = 0
@@ -60,7 +60,7 @@ class ScannedLog:
     ) -> list[LoggedStatement]:
         """The statements from a place to another one. Raises what ``TableReader.statements`` raises."""
         if self._is_of_log(end) and self._begin is not None and end < self._begin:
-            # What is known is behind it, where the stream goes.
+            # The known statements lie behind the range, and stay: the stream will get there.
             return await reader.statements(begin, end)
         await self._cover(reader, begin, end)
         low, high = self._range(begin, end)
@@ -71,9 +71,9 @@ class ScannedLog:
     async def about(
         self, reader: TableReader, table: TableName, begin: BinlogPosition, end: BinlogPosition
     ) -> tuple[list[LoggedStatement], set[TableName]]:
-        """Of the statements from a place to another one those that the columns of a table depend on, and its sources.
+        """The statements between two places on which the columns of a table depend, and the table's sources.
 
-        These are the table itself, those that were renamed to it or from which its columns come, and theirs.
+        The sources are the table itself, tables that were renamed to it or gave it their columns, and their sources.
         """
         await self._cover(reader, begin, end)
         await self._link()
@@ -98,7 +98,7 @@ class ScannedLog:
         return found, names
 
     def untouched(self, reader: TableReader, table: TableName, place: BinlogPosition) -> IsUntouched:
-        """For ``TableReader.read``: a row at the place proves that all statements before it are finished."""
+        """An argument of ``TableReader.read``: a row at the place proves that all earlier statements are finished."""
 
         async def is_untouched(end: BinlogPosition) -> bool:
             return place < end and not (await self.about(reader, table, place, end))[0]
@@ -167,7 +167,7 @@ class ScannedLog:
             await self._turn(number)
 
     async def _turn(self, number: int) -> None:
-        """Let other tasks go on: to read a statement takes up to 0.7 ms."""
+        """Give other tasks a turn now and then: reading a statement takes up to 0.7 ms."""
         if not number % _STATEMENTS_AT_ONCE:
             await asyncio.sleep(0)
 

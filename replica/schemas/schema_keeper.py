@@ -1,8 +1,8 @@
-"""Loads, reads and saves the schema history of a stream: what ``SchemaTracker`` needs from the source and the store.
+"""Loads, reads and saves the schema history of a stream: the input and output of ``SchemaTracker``.
 
     store -> history -> SchemaTracker                        when the stream is opened
     information_schema, statements of the log -> history     without a store, and where the history has a gap
-    SchemaTracker -> store                                   before rows behind a statement are handed out
+    SchemaTracker -> store                                   before rows after a statement are handed out
 
 The source is asked over the stream's own connection before the dump, later over a second one. A question never waits
 for a lock of the source longer than a second: a semi-synchronous source may hold it until the stream acknowledges.
@@ -60,18 +60,19 @@ from .timeline import SchemaHistory, State
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MANY_STATEMENTS: Final = 50
-# So many log files may be read before the one with a table whose names are lost in it.
+# So many older log files may be read for the names of a table that the stream's file lacks.
 _OLDER_FILES: Final = 10
 
-# The store is written anew when so many lines were added to it, without what the source's log no longer has: and as
-# many as the history had states, so that what a statement costs does not grow. Without a store it is pruned as often.
+# The store is rewritten, without states from before the source's oldest log file, when so many lines were added to
+# it, and as many as the history had states: so the cost of a statement does not grow. Without a store the history is
+# pruned as often.
 _MOST_ADDED: Final = 2000
 
 
 class SchemaKeeper:
-    """Keeps one stream's schema history. ``tracker`` is its part without input and output.
+    """Keeps one stream's schema history. ``tracker`` is the part without input and output.
 
-    ``check_store`` is called before each write, and raises ``CheckpointError`` if the store is another stream's now.
+    ``check_store`` is called before each write. It raises ``CheckpointError`` if another stream uses the store now.
     """
 
     def __init__(self, options: Options, check_store: Callable[[], None] = lambda: None) -> None:
@@ -80,7 +81,7 @@ class SchemaKeeper:
         self._store = options.schemas
         self._check_store = check_store
         beside = options.checkpoints
-        # A store that the user did not name belongs to the checkpoint, and means nothing without one.
+        # A store beside a checkpoint file belongs to the checkpoint, and is not read without one.
         self._is_beside = self._store is None and isinstance(beside, FileCheckpointStore)
         if self._store is None and isinstance(beside, FileCheckpointStore):
             self._store = FileSchemaStore(beside.path + SUFFIX)
@@ -103,8 +104,8 @@ class SchemaKeeper:
     ) -> None:
         """Load the history, or read all tables. ``stored`` is the checkpoint that the stream begins at, if any.
 
-        ``is_behind_gap``: nobody can read the log between it and the beginning of the dump. Raises
-        ``CheckpointError`` for a store that cannot be used, ``ConnectionLostError``.
+        ``is_behind_gap``: the log between the checkpoint and the beginning of the dump cannot be read. Raises
+        ``ConnectionLostError``, and ``CheckpointError`` for a store that cannot be used.
         """
         dump = opening.dump
         self._source = source = dump.source
@@ -151,7 +152,7 @@ class SchemaKeeper:
     def _move(
         self, history: SchemaHistory, stored: Checkpoint | None, identity: str, opening: FirstOpening
     ) -> None:
-        """The store is of another server: that is right if the checkpoint is of it, too, and GTIDs lead on."""
+        """Use a store of another server, which is right if the checkpoint is of that server, too, and has GTIDs."""
         if stored is None or identity_of(stored) != history.source or not opening.dump.is_by_gtid:
             raise CheckpointError(
                 f"{self._store!r} holds the schema history of server {history.source}, and this is server "
@@ -165,9 +166,9 @@ class SchemaKeeper:
     async def _follow_gap(
         self, reader: TableReader, history: SchemaHistory, start: BinlogPosition | AnyGtidSet
     ) -> list[BinlogPosition]:
-        """Follow the log from where the store ends to where the stream begins.
+        """Follow the log from the end of the store to the beginning of the stream.
 
-        Returns the places of statements that may stand behind it: transactions of a GTID set are left out there.
+        Returns the places of statements that may stand after the beginning: a stream by GTIDs does not see them.
         """
         if isinstance(start, BinlogPosition) and start <= history.head:
             return []
@@ -192,7 +193,7 @@ class SchemaKeeper:
         return [logged.end for logged in new]
 
     async def _pass_gap(self, reader: TableReader, start: StartPoint) -> None:
-        """Read all tables anew: statements in front of this place are lost."""
+        """Read all tables anew, as statements before this place are lost."""
         before = self.tracker.history
         self.tracker.use(self._traits, await self._read_all(reader))
         now = self.tracker.history
@@ -202,7 +203,7 @@ class SchemaKeeper:
             self.tracker.use(self._traits, before)
 
     async def _read_all(self, reader: TableReader) -> SchemaHistory | None:
-        """All tables as they are now; None if the source does not tell. Whoever needs names asks again."""
+        """All tables as they are now; None if the source refuses. Later lookups of names ask again."""
         try:
             return await self._read_tables(reader)
         except (ServerError, ConfigurationError) as error:
@@ -220,9 +221,9 @@ class SchemaKeeper:
     async def use(
         self, dump: Dump, progress: Progress, identity: Identity, *, gap_end: StartPoint | None = None
     ) -> None:
-        """The stream goes on with another dump, from the boundary ``progress`` of the server ``identity``.
+        """Go on with another dump, from the boundary ``progress`` of the server ``identity``.
 
-        ``gap_end``: on the same server, from behind a part of the log that nobody can read.
+        ``gap_end``: on the same server, the end of a part of the log that cannot be read.
         """
         await self._reconciliation.wait_ended()
         before, self._source = self._source, dump.source
@@ -266,7 +267,7 @@ class SchemaKeeper:
         return self._reconciliation.is_due
 
     def compare(self, *, is_idle: bool) -> None:
-        """All of the log that has come was read: compare changed tables with the source, beside the stream."""
+        """Compare changed tables with the source, beside the stream; all of the log that has come was read."""
         if self._source is not None and self._reconciliation.is_time(is_idle=is_idle):
             self._reconciliation.begin(self._source)
 
@@ -275,8 +276,8 @@ class SchemaKeeper:
     async def describe(self, event: TableMapEvent) -> Table | None:
         """The table with names that the history does not know yet; None if the source does not show the table.
 
-        After another statement of the log the source is asked again. Raises ``SchemaMismatchError`` if no shape fits
-        the log, unless ``on_schema_mismatch`` is ``"positional"``.
+        Then the source is asked again after later statements. Raises ``SchemaMismatchError`` if no shape fits the
+        log, unless ``on_schema_mismatch`` is ``"positional"``.
         """
         name, place = self.tracker.name_of(event.table), BinlogPosition(event.file, event.position)
         followed, history = (self.tracker.statements, self.tracker.grants), self.tracker.history
@@ -340,11 +341,10 @@ class SchemaKeeper:
         return named, until
 
     def _begins(self, place: BinlogPosition) -> Iterator[BinlogPosition]:
-        """Places from which the history is to be known, so that it has a table's names at ``place``.
+        """Places from which to extend the history, one after another, until it has a table's names at ``place``.
 
-        If a statement behind ``place`` has taken names away, one before it may have given them, as CREATE TABLE: the
-        log file is read from its beginning, wherever in it the stream began, and then some files before it, one after
-        another.
+        If a statement after ``place`` has removed names, a statement before it, such as CREATE TABLE, may have them.
+        So the log file is read from its beginning, wherever the stream began, and then some files before it.
         """
         begin = min(place, self.tracker.begin or place)
         yield begin
@@ -377,18 +377,18 @@ class SchemaKeeper:
     async def _read_again(
         self, reader: TableReader, history: SchemaHistory, name: TableName, place: BinlogPosition
     ) -> tuple[bool, BinlogPosition]:
-        """Read one table as it is now, and what the log did to it since.
+        """Read one table as it is now, and the statements about it between ``place`` and now.
 
-        Returns whether the source shows it, and up to where nothing else can be told of it now.
+        Returns whether the source shows the table, and the place up to which asking again would give the same.
         """
         reading = await reader.read(only_tables([name]), self._log.untouched(reader, name, place))
         self._log.known_end = until = reading.place
         shape: State = reading.catalog.get(name)
         if shape is None:
-            # What statements make of it behind the place, the history learns from them.
+            # The history learns from later statements what becomes of the table after the place.
             return False, until
         if place < reading.place:
-            # Names that a statement behind the place has taken away come from one before it.
+            # Names that a statement after the place has removed are found in statements before it.
             for begin in dict.fromkeys((place, min(place, history.begin))):
                 if begin < place and not is_doubtful(shape):
                     break
@@ -433,14 +433,14 @@ class SchemaKeeper:
         self._added, self._kept = 0, self.tracker.history.size
 
     def _forget_passed(self, boundary: Progress | None) -> None:
-        """Forget what tables were before the boundary, unless it is still a place of another server."""
+        """Forget the states of tables before the boundary, unless the boundary is a place of another server."""
         place = ("", 0) if boundary is None else (boundary.file, boundary.position)
         if place[0] and place != self._moved_at and self._added > max(_MOST_ADDED, self._kept):
             self.tracker.forget_before(BinlogPosition(*place))
             self._note_size()
 
     async def _forget_purged(self) -> None:
-        """Forget what no checkpoint needs: it would have to begin in a file that the source no longer has."""
+        """Forget states that only a checkpoint in a purged log file would need."""
         history, source = self.tracker.history, self._source
         assert history is not None
         assert source is not None
@@ -483,7 +483,7 @@ def _name_of(identity: Identity) -> str:
 
 
 def identity_of(known: Source | Checkpoint) -> str:
-    """How a history names the server that its log is of."""
+    """The name of a server in a history: its server_uuid, or its server_id."""
     return _name_of((known.server_uuid, known.server_id))
 
 

@@ -52,9 +52,10 @@ class SchemaTracker:
         self.statements = self.grants = 0
         # Places at which the history changes without a statement that the stream sees, in order.
         self.unseen: list[BinlogPosition] = []
-        # Wanted tables that they have changed, or that are suspect, and that were not compared with the source since.
+        # Wanted tables that statements have changed, or that are suspect, until they are compared with the source.
         self.changed: set[TableName] = set()
-        # Of the suspect ones the first and the last place that such a statement may stand before.
+        # Suspect tables, which a statement that the log lacks may have changed: the first and the last place at which
+        # they had a new id. The statement came before one of these places.
         self.suspects: dict[TableName, tuple[BinlogPosition, BinlogPosition]] = {}
         # Where the first dump of this server began; or, of a dump by GTIDs without an event, the start of its file.
         self.begin: BinlogPosition | None = None
@@ -62,15 +63,15 @@ class SchemaTracker:
         self._told_begin: BinlogPosition | None = None
         # The tables at the beginning of a dump whose first place is not known yet, and the source's identity.
         self._awaiting: tuple[str, Catalog] | None = None
-        # The last place that has been followed to, and the last of them that the history has heard of.
+        # The place up to which the log was followed, and the last such place that was passed on to the history.
         self._reached = self._told = ("", 0)
         self._unsaved: list[str] = []
         self._is_new = False
 
     def use(self, traits: LogTraits, history: SchemaHistory | None) -> None:
-        """Go on with this history, of the source that the log now comes from."""
+        """Go on with this history of the source from which the log now comes."""
         if history is not None:
-            # A relay does not tell it, the history of its files does.
+            # A relay does not tell lower_case_table_names; the history of its files does.
             traits = replace(traits, folds_names=history.folds_names)
         self._traits, self.history, self._awaiting = traits, history, None
         self._reached = self._told = ("", 0)
@@ -81,7 +82,7 @@ class SchemaTracker:
         self._is_new = history is not None
 
     def move(self, traits: LogTraits, source: str, catalog: Catalog) -> None:
-        """The log now comes from another server; the tables are as in ``catalog`` where it begins."""
+        """Go on with the log of another server; the tables are as in ``catalog`` where it begins."""
         self._traits, self.history, self._awaiting = traits, None, (source, catalog)
         self._sought = None if self._sought is None else set()
         self._is_new = False
@@ -93,10 +94,10 @@ class SchemaTracker:
         self.unseen.clear()
 
     def begin_at(self, file: str, position: int, *, is_exact: bool = True) -> None:
-        """The dump begins at this place, or before it without a statement between them.
+        """Note that the dump begins at this place, or before it without a statement in between.
 
-        Not ``is_exact``: at this place or anywhere behind it. By GTIDs a source begins to send far behind the place
-        that it tells first, and nobody has to read its log up to there.
+        Not ``is_exact``: it begins at this place or anywhere after it. By GTIDs a source may begin to send far behind
+        the place that it names first, and the log between the two places need not be read.
         """
         place = BinlogPosition(file, position)
         if file and not is_exact and self.begin is None:
@@ -110,13 +111,13 @@ class SchemaTracker:
             self.history, self._is_new = SchemaHistory(source, begin, catalog, folds_names=folds), True
 
     def take_file(self, file: str, begun: int) -> None:
-        """A file begins or goes on, which the source began at this time."""
+        """Note that the source began a file, which the dump sends from now on, at this time."""
         history = self.history
         if history is not None and history.note_begun(file, begun):
             self._unsaved.append(history.head_line())
 
     def follow(self, event: QueryEvent) -> list[SchemaChangeEvent]:
-        """Do what a statement of the log does. Returns what it changes in wanted tables."""
+        """Apply a statement of the log. Returns its changes of wanted tables."""
         self.statements += 1
         self.grants += may_grant(event.sql)
         self.begin_at(event.file, event.position)
@@ -136,7 +137,7 @@ class SchemaTracker:
         return seen
 
     def suspect(self, tables: Iterable[tuple[Table, str, int]]) -> None:
-        """A statement that the log lacks may have changed tables before a place: compare them with the source."""
+        """Have tables compared with the source: a statement that the log lacks may have changed them."""
         for table, file, offset in tables if self.history is not None else ():
             name, position = self.name_of(table), BinlogPosition(file, offset)
             first, _ = self.suspects.get(name, (position, position))
@@ -144,13 +145,13 @@ class SchemaTracker:
             self.changed.add(name)
 
     def compared(self, tables: Iterable[TableName]) -> None:
-        """These tables need no comparison any more."""
+        """Note that these tables need no comparison any more."""
         for name in tables:
             self.changed.discard(name)
             self.suspects.pop(name, None)
 
     def passes_unseen(self, file: str, position: int) -> bool:
-        """Whether the stream has come to a change that it does not see: tables are other ones from here on."""
+        """Whether the stream has reached a change of tables that it does not see as a statement."""
         place = BinlogPosition(file, position)
         passed = sum(unseen <= place for unseen in self.unseen)
         del self.unseen[:passed]
@@ -163,9 +164,9 @@ class SchemaTracker:
         return BinlogPosition(file, position) if file else None
 
     def reach(self, file: str, position: int) -> None:
-        """All statements before a place have been followed. The store is told in each file, and each 16 MB in it.
+        """Note that all statements before a place were followed. The store is told once a file, and every 16 MB.
 
-        A dump by GTIDs begins again with the first events of a file that was followed before.
+        A place before the last one is ignored: a dump by GTIDs may begin with a file that was followed before.
         """
         reached, until = self._reached
         if position < until if file == reached else is_older(file, reached):
@@ -176,7 +177,7 @@ class SchemaTracker:
             self.settle()
 
     def settle(self) -> None:
-        """Let the history end where all statements before it have been followed: a restart then reads nothing."""
+        """Move the end of the history to the place up to which statements were followed: a restart reads less log."""
         self._told = file, position = self._reached
         if self.history is None or not file:
             return
@@ -188,7 +189,7 @@ class SchemaTracker:
     def named(self, event: TableMapEvent) -> Table | None:
         """The table with the names of its place; None if the history does not know them.
 
-        A column of the past that nothing names any more is @n, if the user agrees, once its name was sought.
+        A column without a name is @n if ``on_schema_mismatch`` allows it, and the source was asked for its name.
         """
         table = self._found(event)
         if table is None or not nameless(table):
@@ -197,7 +198,7 @@ class SchemaTracker:
         return table if self._takes_nameless and is_lost else None
 
     def sought(self, event: TableMapEvent) -> Table | None:
-        """``named`` from here on, where the source was asked for names: those that are lacking are lost."""
+        """``named``, after the source was asked about the table: names that are still lacking are lost."""
         if self._sought is not None:
             self._sought.add(self.name_of(event.table))
         return self.named(event)
@@ -221,7 +222,7 @@ class SchemaTracker:
     def tables_at(self, position: BinlogPosition | None) -> Catalog | None:
         """All tables as they were at a place of the log; None without a history.
 
-        A stream by GTIDs has no place before its first transaction has ended: then as they were where it began.
+        Without a place, as they were where the log began: a stream by GTIDs has none until a transaction has ended.
         """
         history = self.history
         if history is None:
@@ -249,10 +250,10 @@ class SchemaTracker:
 
     @contextlib.contextmanager
     def taking_unsaved(self) -> Iterator[tuple[list[str], bool]]:
-        """What ``take_unsaved`` returns, for a block that writes it.
+        """The result of ``take_unsaved``, for a block that writes it.
 
-        After an exception, that of a cancelled call too, nobody knows how much was written. Lines behind others that
-        the store lacks would be damage, so the whole history is to be saved again.
+        After an exception, a cancelled call included, it is not known how much was written. Lines after missing ones
+        would be damage of the store, so the whole history is saved again.
         """
         try:
             yield self.take_unsaved()
@@ -261,24 +262,24 @@ class SchemaTracker:
             raise
 
     def forget_unsaved(self) -> int:
-        """There is no store. Returns how many lines it would have got."""
+        """Drop the lines for a store, as there is none. Returns their number."""
         added, self._is_new = len(self._unsaved), False
         self._unsaved.clear()
         return added
 
     def forget_before(self, position: BinlogPosition) -> None:
-        """No dump begins before this place again."""
+        """Forget the history before a place, as no dump begins before it again."""
         if self.history is not None:
             self.history.prune(position)
             self.begin = max(self.begin or position, position)
 
     def note(self, table: TableName, position: BinlogPosition) -> None:
-        """The table was set from this place on: the store lacks that. The others are not written again."""
+        """Have the store told of one table that was set from a place on; other tables are not written again."""
         if self.history is not None:
             self._unsaved += self.history.set_lines(table, position)
 
     def renew(self) -> None:
-        """The whole history must be saved again."""
+        """Have the whole history saved again."""
         self._is_new = self.history is not None
 
 

@@ -52,7 +52,7 @@ async def check_stored_log(
 
 
 async def _is_reset(stored: Checkpoint | None, options: Options, source: Source) -> bool:
-    """Whether the checkpoint is of that log, too: the stream says so, and what to do."""
+    """Whether the checkpoint is of the log before the reset, too. Then the stream reports it, and says what to do."""
     if stored is None or not stored.file or not stored.file_begun:
         return False
     try:

@@ -21,20 +21,20 @@ from .shape import Shape
 
 # Tables that are asked for together: their columns are held at once.
 _TOGETHER: Final = 500
-# Conditions of single tables that are sent together, with three queries each.
+# For so many single tables, the queries are sent together: three for each.
 _SENT: Final = 33
 _SINGLE: Final = " AND TABLE_NAME ="
-# Fewer tables of a schema are asked for one by one: for several at once, MariaDB and MySQL 5.6 open all tables of the
-# schema (calc_lookup_values_from_cond() in sql_show.cc takes only names that are compared with =).
+# Fewer tables of a schema are asked for one by one: if asked for several, MariaDB and MySQL 5.6 open all tables of
+# the schema (calc_lookup_values_from_cond() in sql_show.cc uses only names that are compared with =).
 _FEW: Final = 16
-# Reads of tables that are dropped, renamed or made meanwhile.
+# Tables are read so many times while some of them are dropped, renamed or made.
 _READS: Final = 5
 
 
 async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[TableName, Shape]:
     """The shapes of those tables that exist and that the user may see; views are left out.
 
-    Three queries for each table, or for each 500 tables of a schema. The network is waited for once per 33 tables.
+    Sends three queries for each table, or for each 500 tables of a schema, and those of 33 tables at once.
     """
     handshake = session.handshake
     traits = LogTraits(handshake.is_mariadb, handshake.version)
@@ -56,7 +56,7 @@ async def read_shapes(session: Session, tables: Iterable[TableName]) -> dict[Tab
 
 
 def _groups(conditions: Iterable[str]) -> Iterator[list[str]]:
-    """Conditions that are sent together: those of single tables. Each of 5,000 schemas may have one."""
+    """The conditions in groups that are sent together: those of single tables, as 5,000 schemas may have one each."""
     single = list[str]()
     for where in conditions:
         if _SINGLE not in where:
@@ -71,7 +71,7 @@ def _groups(conditions: Iterable[str]) -> Iterator[list[str]]:
 
 
 def conditions_of(tables: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What selects these tables in a query of information_schema, some at a time; it follows another condition."""
+    """Conditions that select these tables in information_schema, some at a time, for the end of a WHERE clause."""
     schemas: dict[str, list[str]] = {}
     for schema, name in tables:
         schemas.setdefault(schema, []).append(hex_literal(name))
@@ -87,10 +87,10 @@ def _of_tables(queries: BaselineQueries) -> tuple[str, str, str]:
 
 
 def _is_torn(tables: Sequence[Row], columns: Sequence[Row], keys: Sequence[Row]) -> bool:
-    """Whether a table was dropped, renamed or made between the queries: it would have no columns, or no key."""
+    """Whether a table was dropped, renamed or made between the queries: its columns or its key are missing."""
     with_columns, with_keys = ({row[:2] for row in rows} for rows in (columns, keys))
     has_lost_columns = any(row[:2] not in with_columns for row in tables if VIEWS.isdisjoint(row[2:3]))
-    # COLUMN_KEY says that there is a key.
+    # COLUMN_KEY of a column says that a key has it.
     return has_lost_columns or any(any(row[8:9]) and row[:2] not in with_keys for row in columns)
 
 

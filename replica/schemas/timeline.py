@@ -1,8 +1,8 @@
 """The history of all tables of a source: for each table its shapes, each valid from a place in the log on.
 
-A shape is valid for what the log has behind its place: the end of the statement that made it. The history may be
-ahead of the reader: statements that it has seen before change nothing. It does no input or output; its JSON lines are
-for a store to keep, whole (``to_lines``) or as they come (``change_lines``, ``head_line``).
+A shape is valid from its place on, which is the end of the statement that made it. The history may be ahead of the
+reader: statements that it has seen before change nothing. It does no input or output. A store keeps its JSON lines,
+all at once (``to_lines``) or as they come (``change_lines``, ``head_line``).
 """
 
 from bisect import bisect_right
@@ -20,14 +20,14 @@ from .shape import ColumnShape, Shape
 from .shared import Shared
 from .stored_lines import StoredLines
 
-#: What a table is at a place: its shape, a trail that is lost, or None: there is no such table.
+#: A table at a place: its shape, ``Unknown`` if its trail is lost, or None if it does not exist.
 State = Shape | Unknown | None
 
 
 class Timeline:
     """The states of one table, each from a place on; places ascend.
 
-    A table that is made and dropped each minute has 86,000 of them in a month: none is copied to add one.
+    A table that is made and dropped each minute has 86,000 states in a month, so adding one copies none of them.
     """
 
     __slots__ = ("_places", "_states")
@@ -49,7 +49,7 @@ class Timeline:
 
     @property
     def last_place(self) -> Place:
-        """The place that ``last`` is from."""
+        """The place from which on ``last`` is valid."""
         return self._places[-1]
 
     @property
@@ -67,7 +67,7 @@ class Timeline:
         return _known(self._states[bisect_right(self._places, place) - 1])
 
     def put(self, place: Place, state: State) -> None:
-        """The state from a place on, up to the next known place; it replaces a state of the same place."""
+        """Set the state from a place on, up to the next known place; it replaces a state of the same place."""
         index = bisect_right(self._places, place)
         if index and self._places[index - 1] == place:
             self._states[index - 1] = state
@@ -117,7 +117,7 @@ class SchemaHistory:
         ``lines`` are those of the store.
         """
         self.source, self.folds_names = source, folds_names
-        # The newest file of which it is known when the source began it, and that time; see ``stored_log``.
+        # The newest file with a known time of its beginning, and that time: see ``stored_log``.
         self.begun: tuple[str, int] | None = None
         self._lines = lines or StoredLines()
         self._is_begun_written = True
@@ -127,8 +127,8 @@ class SchemaHistory:
         if timelines is None:
             timelines = {table: Timeline(self._begin, state) for table, state in self.catalog.listed.items()}
         self._timelines = dict(timelines)
-        # The tables that the statement before a place has changed. A stream that begins in the past asks for each
-        # statement of the log; a walk over 20,000 tables took 5 ms of each.
+        # The tables that the statement before a place has changed. A stream that begins in the past asks for them at
+        # each statement of the log; walking over 20,000 tables took 5 ms each time.
         self._changed: dict[Place, dict[TableName, None]] = {}
         for table, timeline in self._timelines.items():
             for place in timeline.changes:
@@ -173,7 +173,7 @@ class SchemaHistory:
         return sum(map(len, self._timelines.values()))
 
     def places_of(self, table: TableName) -> list[BinlogPosition]:
-        """Where the table has changed, in the order of the log; the first is where it begins to be known."""
+        """The places at which the table has changed, in the order of the log; the first begins its history."""
         timeline = self._timelines.get(table, ())
         return [self._position(place) for place, _ in timeline]
 
@@ -189,13 +189,14 @@ class SchemaHistory:
         return None if timeline is None else timeline.at(place)
 
     def shape_before(self, table: TableName, position: BinlogPosition) -> State:
-        """A table right before a place, behind all statements that end before it."""
+        """The state of a table right before a place, after all statements that end before it."""
         return self.shape_at(table, replace(position, position=position.position - 1))
 
     def apply(self, statement: Statement, position: BinlogPosition) -> list[TableChange]:
-        """Do what a statement does; ``position`` is the end of its event. The tables that it changed.
+        """Apply a statement; ``position`` is the end of its event. Returns the changed tables.
 
-        A statement at ``head`` or before it has been done: its changes are told again, without names of renames.
+        A statement at or before ``head`` was applied earlier: its changes are returned again, without names of
+        renames.
         """
         place = self._place(position)
         if place <= self._head:
@@ -207,18 +208,18 @@ class SchemaHistory:
         return changes
 
     def set_lines(self, table: TableName, position: BinlogPosition) -> Iterator[str]:
-        """What to write behind ``to_lines()`` once ``set_at`` has set the table from this place on."""
+        """The lines to write after ``to_lines()`` once ``set_at`` has set the table from this place on."""
         first, *later = self._timelines[table]
         place = self._place(position)
         yield self._table_line(table, [first, *((at, state) for at, state in later if at >= place)], {})
         yield self.head_line()
 
     def advance(self, position: BinlogPosition) -> None:
-        """The log has been followed up to a place: no statement is between ``head`` and it."""
+        """Move ``head`` to a place up to which the log was followed, without a statement in between."""
         self._head = max(self._head, self._place(position))
 
     def head_line(self) -> str:
-        """What to write behind ``to_lines()`` once ``advance`` has moved the head, or ``note_begun`` is told."""
+        """The line to write after ``to_lines()`` once ``advance`` or ``note_begun`` has changed something."""
         return self._lines.next(self._head_row())
 
     def _head_row(self) -> dict[str, object]:
@@ -235,7 +236,7 @@ class SchemaHistory:
         return True
 
     def set_at(self, table: TableName, position: BinlogPosition, state: State) -> None:
-        """What a table is from a place on, up to the next place that the history knows: read anew, or lost."""
+        """Set the state of a table from a place on, up to the next known place: it was read anew, or is lost."""
         place = self._place(position)
         if table not in self._timelines:
             self._timelines[table] = Timeline(self._begin, Unknown(f"{table} was first read at {position}"))
@@ -243,7 +244,7 @@ class SchemaHistory:
         self.catalog.set(table, self._timelines[table].last)
 
     def join(self, later: "SchemaHistory") -> None:
-        """Take over what another history of the same log knows from its own beginning on."""
+        """Take over another history of the same log, from the other history's beginning on."""
         for table, timeline in later.tables.items():
             for place, state in timeline:
                 self._join(table, max(place, later._begin), state)
@@ -254,7 +255,7 @@ class SchemaHistory:
         self.catalog, self.folds_names = later.catalog, later.folds_names
 
     def prune(self, position: BinlogPosition) -> None:
-        """Forget what no reader from a place on needs."""
+        """Forget all that readers from a place on do not need."""
         place = self._place(position)
         for table, timeline in list(self._timelines.items()):
             timeline.prune(place)

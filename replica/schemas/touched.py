@@ -1,4 +1,4 @@
-"""Which tables a statement is about, by name: whatever it does to them, and whether they exist or not."""
+"""The names of the tables that a statement is about, whatever it does to them, and whether they exist or not."""
 
 from collections.abc import Iterable
 from operator import itemgetter
@@ -18,7 +18,7 @@ EVERY: Final = ""
 
 @record(slots=True, frozen=True)
 class Touched:
-    """Tables by name, and schemas with all their tables; or every table, as nobody knows which."""
+    """Tables by name, and schemas with all their tables; or every table, if it is not known which."""
 
     tables: frozenset[TableName] = frozenset()
     schemas: frozenset[str] = field(default_factory=frozenset)
@@ -37,8 +37,9 @@ class Touched:
 
 @record(slots=True, frozen=True)
 class Linked:
-    """What a statement changes: tables, and schemas or ``EVERY``. ``sources`` are the tables from whose columns those
-    of its tables come.
+    """The tables, and schemas or ``EVERY``, that a statement changes.
+
+    ``sources`` are the tables from which its tables get their columns.
     """
 
     changed: frozenset[TableName | str]
@@ -69,7 +70,7 @@ def touched_by(statements: Iterable[Statement]) -> Touched:
 
 
 def touched_in(reads: Iterable[ddl.DdlStatement | None]) -> Touched:
-    """The same of what ``read_statement`` returns."""
+    """The same for results of ``read_statement``."""
     tables: set[TableName] = set()
     schemas: set[str] = set()
     is_every = False
@@ -85,7 +86,7 @@ def touched_in(reads: Iterable[ddl.DdlStatement | None]) -> Touched:
 def last_touches(
     statements: Iterable[tuple[Statement, _Place]], tables: Iterable[TableName]
 ) -> dict[TableName, _Place]:
-    """The last of these statements, in the order of the log, about each of ``tables`` that one is about."""
+    """For each of ``tables`` that some statements are about, the place of the last one in the order of the log."""
     last: dict[TableName | str, tuple[int, _Place]] = {}
     for number, (statement, place) in enumerate(statements):
         touched = touched_by([statement])
