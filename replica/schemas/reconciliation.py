@@ -49,7 +49,7 @@ class Reconciliation:
         return bool(self._tracker.changed) and (self._task is None or self._task.done())
 
     def is_time(self, *, is_idle: bool) -> bool:
-        """Whether to begin now: the log is idle, or the comparison has waited long for a source that always writes."""
+        """Whether to begin now: the log is idle, or a source that always writes has made it wait for long."""
         if not self.is_due:
             self._due_since = None
             return False
