@@ -105,7 +105,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     def __del__(self) -> None:
         if not self._has_ended:
-            self._loop.drop(self, self._abort, self._copy.break_off, self._upkeep.release)
+            self._loop.drop(self, self._abort, self._copy.abort, self._upkeep.release)
 
     async def __aenter__(self) -> Self:
         await self._connect()

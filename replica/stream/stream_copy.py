@@ -314,6 +314,11 @@ class StreamCopy:
             reading.add_done_callback(lambda task: task.cancelled() or task.exception())
             reading.cancel()
 
+    def abort(self) -> None:
+        """End the reading, and do not wait for that."""
+        self._beginning.cancel()
+        self.break_off()
+
     async def aclose(self) -> None:
         """End the reading."""
         self._beginning.cancel()

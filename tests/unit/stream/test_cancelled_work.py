@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -97,6 +98,25 @@ async def test_closing_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         async with replica.connect(source.dsn, start="earliest") as stream:
             await stream.snapshot("w.t")
             await cancelled(stream, slow)
+        await source.until_closed()
+    assert asyncio.all_tasks() == before
+
+
+async def test_dropping_the_stream_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went on, and the tables were then read for nobody."""
+    slow = Slow()
+    monkeypatch.setattr(StreamCopy, "_begin_ordered", lambda _: slow.work())
+    before = asyncio.all_tasks()
+    async with serving(mysql(transaction(Log(), 1))) as source:
+        stream = await replica.connect(source.dsn, start="earliest").__aenter__()
+        await stream.snapshot("w.t")
+        await cancelled(stream, slow)
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            del stream
+            for _ in range(5):
+                # The event loop holds what was just cancelled for a turn.
+                gc.collect()
+                await asyncio.sleep(0)
         await source.until_closed()
     assert asyncio.all_tasks() == before
 
