@@ -316,7 +316,8 @@ class TableCopy:
         if len(corrected.again) == len(window.wanted):
             return None
         self.fruitless = 0
-        left = tuple(key for key in self.progress.again if key not in set(window.wanted))
+        wanted = set(window.wanted)
+        left = tuple(key for key in self.progress.again if key not in wanted)
         behind = replace(self.progress, again=left)
         return self._delivery(window, corrected, behind.with_again(corrected.again))
 
