@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import json
-import sys
-from typing import Any
 
-from tests.support.places import ROOT
 from tests.support.servers import Server
 
+from .support.other_process import result_of
 from .support.streams import end_of_log
 
 MEGABYTE = 1 << 20
 LIMIT_KB = 400 << 10
-
-
-async def consume(server: Server, schema: str, start: object, rows: int) -> dict[str, Any]:
-    """What a process of its own sees."""
-    command = (
-        sys.executable,
-        "-m",
-        "tests.server.support.consumer",
-        server.dsn(),
-        f"{schema}.*",
-        str(start),
-        str(rows),
-    )
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(120):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0
-    result: dict[str, Any] = json.loads(output)
-    print(server.name, result)
-    return result
 
 
 async def test_a_row_of_40_megabytes(server: Server, schema: str) -> None:
@@ -49,7 +20,7 @@ async def test_a_row_of_40_megabytes(server: Server, schema: str) -> None:
     server.query(
         f"INSERT INTO {schema}.t VALUES (1, REPEAT(UNHEX('{pattern.hex()}'), {40 * MEGABYTE // len(pattern)}))"
     )
-    seen = await consume(server, schema, start, 1)
+    seen = await result_of("consumer", server, schema, start, 1)
     expected = b"1\0" + pattern * (40 * MEGABYTE // len(pattern)) + b"\n"
     assert (seen["rows"], seen["longest"]) == (1, 40 * MEGABYTE)
     assert seen["digest"] == hashlib.sha256(expected).hexdigest()
@@ -68,7 +39,7 @@ async def test_a_transaction_of_200000_rows(server: Server, schema: str) -> None
         f"INSERT INTO {schema}.t SELECT n, CONCAT('row number ', n) FROM (SELECT {number} AS n FROM {digits}) AS x "
         "WHERE n < 200000 ORDER BY n"
     )
-    seen = await consume(server, schema, start, 200_000)
+    seen = await result_of("consumer", server, schema, start, 200_000)
     expected = hashlib.sha256()
     for row in range(200_000):
         expected.update(f"{row}\0row number {row}\n".encode())

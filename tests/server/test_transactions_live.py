@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from replica.transactions.transaction import Transaction
-from tests.support.places import ROOT
 from tests.support.servers import Server
 
+from .support.other_process import result_of
 from .support.streams import SECONDS, end_of_log, executed, stream_of, user_of
 from .support.transaction_streams import compressing, insert, on_mysql97, on_three, run, short, stream_from
 
@@ -31,25 +28,6 @@ def many_rows(server: Server, schema: str, doublings: int) -> int:
     return 1 << doublings
 
 
-async def consume(server: Server, schema: str, start: object) -> dict[str, Any]:
-    """What a process of its own sees of the next transaction."""
-    command = ("-m", "tests.server.support.transaction_consumer", server.dsn(), f"{schema}.*", str(start))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(120):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0
-    result: dict[str, Any] = json.loads(output)
-    print(server.name, result)
-    return result
-
-
 @on_three
 @pytest.mark.parametrize("is_compressed", [False, True])
 async def test_a_huge_transaction_in_little_memory(server: Server, schema: str, is_compressed: bool) -> None:
@@ -61,7 +39,7 @@ async def test_a_huge_transaction_in_little_memory(server: Server, schema: str, 
         for doublings in (8, 17):
             start = end_of_log(server)
             count = many_rows(server, schema, doublings)
-            seen.append(await consume(server, schema, start))
+            seen.append(await result_of("transaction_consumer", server, schema, start))
             [(total,)] = server.query(f"SELECT SUM(id) FROM {schema}.t")
             assert (seen[-1]["rows"], seen[-1]["total"], seen[-1]["outcome"]) == (count, total, "commit")
             run(server, schema, "TRUNCATE TABLE t")

@@ -35,19 +35,9 @@ from replica.doctor.table_checks import check_cascades, check_generated_columns,
 from replica.doctor.tables import Cascade, CopiedTable, KeylessTable, Tables
 from replica.source.left_out import Channel, Replication
 from replica.source.server_facts import Source
+from tests.support.source_facts import MYSQL97
 
-SOURCE = Source(
-    is_mariadb=False,
-    version=(9, 7, 4),
-    server_id=97,
-    server_uuid="11111111-2222-3333-4444-555555555555",
-    has_gtids=True,
-    has_checksums=True,
-    log_bin=True,
-    binlog_format="ROW",
-    clock_offset=0.2,
-    clock_lead=0.2,
-)
+SOURCE = replace(MYSQL97, clock_offset=0.2, clock_lead=0.2)
 FINE = {
     "log_bin": "ON",
     "binlog_format": "ROW",

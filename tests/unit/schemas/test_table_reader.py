@@ -16,22 +16,11 @@ from protocol.records import replace
 from replica.config.options import Options
 from replica.schemas.reading import TableReader
 from replica.source.log_scan import LogScan
-from replica.source.server_facts import Source
 from replica.source.statement_answers import Question
+from tests.support.source_facts import MYSQL97
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-SOURCE = Source(
-    is_mariadb=False,
-    version=(9, 7, 4),
-    server_id=1,
-    server_uuid="uuid",
-    has_gtids=False,
-    has_checksums=True,
-    log_bin=True,
-    binlog_format="ROW",
-    clock_offset=0,
-    clock_lead=0,
-)
+SOURCE = replace(MYSQL97, has_gtids=False)
 KEPT = (
     "CREATE TABLE t (a INT)",
     "/* by a tool */ ALTER TABLE t ADD b INT",

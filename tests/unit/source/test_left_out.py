@@ -8,20 +8,7 @@ from protocol.errors import ServerError
 from protocol.records import replace
 from replica.config.selection import Selection
 from replica.source.left_out import Filters, Replication, left_out, replication_of
-from replica.source.server_facts import Source
-
-_SOURCE = Source(
-    is_mariadb=False,
-    version=(9, 7, 4),
-    server_id=1,
-    server_uuid=None,
-    has_gtids=True,
-    has_checksums=True,
-    log_bin=True,
-    binlog_format="ROW",
-    clock_offset=0.0,
-    clock_lead=0.0,
-)
+from tests.support.source_facts import MYSQL97
 
 
 @pytest.mark.parametrize(
@@ -62,11 +49,11 @@ def test_filters(filters: Filters, tables: str, exclude: str, found: list[str]) 
 
 
 def test_mariadb_tells_a_user_who_may_not_see_the_status() -> None:
-    source, refused = replace(_SOURCE, is_mariadb=True), ServerError(1227, "42000", "no")
+    source, refused = replace(MYSQL97, is_mariadb=True), ServerError(1227, "42000", "no")
     variables = [("replicate_ignore_table", "shop.audit"), ("replicate_events_marked_for_skip", "REPLICATE")]
     found = replication_of([refused, [("Slaves_running", "1")], variables], source)
     assert found.is_replica
     [channel] = found.channels
     assert left_out(channel.filters, Selection(tables=("shop.*",))) == ["replicate_ignore_table=shop.audit"]
     assert replication_of([refused, [("Slaves_running", "0")], variables], source) == Replication(None)
-    assert replication_of([refused], _SOURCE) == Replication(None)
+    assert replication_of([refused], MYSQL97) == Replication(None)
