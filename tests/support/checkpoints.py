@@ -1,4 +1,4 @@
-"""Checkpoints whose texts have many lengths, so that a mix of two would show."""
+"""Checkpoints whose texts have many lengths, so that a mix of two would show, and a store in memory."""
 
 from __future__ import annotations
 
@@ -13,3 +13,16 @@ def checkpoint(number: int) -> Checkpoint:
 
 
 FIRST, SECOND = checkpoint(1), checkpoint(2)
+
+
+class MemoryStore:
+    """A store that outlives no process."""
+
+    def __init__(self) -> None:
+        self.checkpoint: Checkpoint | None = None
+
+    def load(self) -> Checkpoint | None:
+        return self.checkpoint
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint

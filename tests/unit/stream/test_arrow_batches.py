@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError, DecodeError
 from protocol.gtid import GtidSet
 from replica import BinlogStream, Checkpoint, open_binlog
 from replica.demo import DemoSource, recorded_log
+from tests.support.checkpoints import MemoryStore
 from tests.support.raw_events import int_rows, int_table_map, query
 from tests.support.resumed_streams import (
     OTHER_CONTENT,
@@ -35,19 +36,6 @@ pa = pytest.importorskip("pyarrow")
 SECONDS = 10
 EMPTY = GtidSet("")
 LOG = [[[1, 2]], [[3], [4]], [[5]], [[6, 7, 8, 9, 10, 11]], [[12]]]
-
-
-class MemoryStore:
-    """A store that outlives no process."""
-
-    def __init__(self) -> None:
-        self.checkpoint: Checkpoint | None = None
-
-    def load(self) -> Checkpoint | None:
-        return self.checkpoint
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
 
 
 def numbers(batch: Any) -> list[int]:

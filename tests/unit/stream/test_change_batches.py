@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError, ConnectionLostError
 from protocol.gtid import GtidSet
 from replica import BinlogStream, ChangeBatch, Checkpoint
 from replica.demo import DemoSource
+from tests.support.checkpoints import MemoryStore
 from tests.support.resumed_streams import (
     OTHER_CONTENT,
     QUICK,
@@ -32,19 +33,6 @@ from tests.support.socket_source import SocketSource, serving
 SECONDS = 20
 EMPTY = GtidSet("")
 LOG = [[[1, 2]], [[3], [4]], [[5]], [[6, 7, 8, 9, 10, 11]], [[12]]]
-
-
-class MemoryStore:
-    """A store that outlives no process."""
-
-    def __init__(self) -> None:
-        self.checkpoint: Checkpoint | None = None
-
-    def load(self) -> Checkpoint | None:
-        return self.checkpoint
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
 
 
 def numbers(batch: ChangeBatch) -> list[object]:
