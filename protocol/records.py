@@ -28,7 +28,7 @@ _MISSING: Final = object()
 
 
 class _Field(NamedTuple):
-    """What ``dataclasses.field`` is told; ``field`` makes it."""
+    """The arguments of ``dataclasses.field``; ``field`` makes it."""
 
     default: Any = _MISSING
     default_factory: Any = _MISSING
@@ -70,7 +70,7 @@ _INSTANCES_BEFORE_WRITING: Final = 8
 
 
 class _Parameter(NamedTuple):
-    """What ``__init__`` has to know of a field; ``field`` describes it."""
+    """A field as a parameter of ``__init__``; ``field`` describes it."""
 
     field: _Field
     is_keyword: bool
@@ -78,7 +78,7 @@ class _Parameter(NamedTuple):
 
 
 class _Description(NamedTuple):
-    """What the methods of a record are made of: it is the class's ``__record__``.
+    """The material for the methods of a record: the class's ``__record__``.
 
     ``methods`` are to be generated, and ``pattern`` is the body of the class that ``dataclass`` generates them for,
     with a default for each of the fields ``names``. Nothing is worked out here that few programs need: the garbage
@@ -179,7 +179,7 @@ def _with_slots(written: type, options: dict[str, bool]) -> type:
 
 @cache
 def _parameters(made: Any) -> Mapping[str, _Parameter]:
-    """What ``__init__`` has to know of the fields of a record and its bases."""
+    """The parameters of ``__init__`` for the fields of a record and its bases."""
     found: dict[str, _Parameter] = {}
     for base in reversed(made.__mro__):
         description: _Description | None = vars(base).get("__record__")

@@ -238,7 +238,7 @@ class EventDecoder:
         return mapped.table
 
     def name_table(self, table_id: int, table: Table) -> Table:
-        """As ``describe``; ``table`` is the mapped one with what its table map lacks."""
+        """As ``describe``; ``table`` is the mapped table, completed by what its table map lacks."""
         self._mapped(table_id).logged = table
         return self.describe(table_id, None)
 

@@ -232,7 +232,7 @@ class Connection:
         return self.take_rows(lambda frames: frames.read_prefixed(BINARY_ROW))
 
     def take_rows(self, take: Callable[[FrameStream], list[Item]]) -> list[Item]:
-        """What ``take`` makes of frames of rows; empty if data is needed or ``rows_ended``. An ERR is raised then."""
+        """The items that ``take`` makes of frames of rows; empty if data is needed or ``rows_ended``. Raises ERR."""
         self._check_open()
         if self.rows_ended:
             return []

@@ -191,7 +191,7 @@ class _CarefulWriter:
                 yield from lines
 
     def _before(self, index: int) -> Iterator[str]:
-        """What is done before a value is read, whether it is NULL or not."""
+        """The code before a value is read, whether it is NULL or not."""
         yield from ()
 
     def _is_fixed(self, index: int) -> bool:

@@ -224,7 +224,7 @@ _MAX_LABELS = 65_535
 
 @record(frozen=True, slots=True)
 class _Limits:
-    """What optional metadata can have: so many columns, and labels that take at most ``label_bytes`` of memory."""
+    """The limits of optional metadata: so many columns, and ``label_bytes`` of memory for labels."""
 
     columns: int
     label_bytes: int

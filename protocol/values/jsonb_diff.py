@@ -177,7 +177,7 @@ class _Blocks:
 
 
 class _Unfinished:
-    """What is done once behind all changes, because there may be very many."""
+    """Work that is done once after all changes, because there may be very many of them."""
 
     def __init__(self) -> None:
         # Objects with a new last member, which are to be sorted, and large arrays with their blocks; by their ids.
@@ -185,11 +185,11 @@ class _Unfinished:
         self._blocks: dict[int, tuple[list[JsonValue], _Blocks]] = {}
 
     def grow(self, members: dict[str, JsonValue]) -> None:
-        """An object has a new last member."""
+        """Note that an object has a new last member."""
         self._grown[id(members)] = members
 
     def elements(self, array: list[JsonValue], *, is_moved: bool = False) -> "list[JsonValue] | _Blocks":
-        """What holds the array's elements; ``is_moved``: one is to be inserted or removed."""
+        """The array's elements, as a list or in blocks; ``is_moved``: one is to be inserted or removed."""
         _, blocks = self._blocks.get(id(array), (None, None))
         if blocks is None and is_moved and len(array) > 2 * BLOCK:
             blocks = _Blocks(array)

@@ -303,7 +303,7 @@ class _Plan(DocumentWalk[str]):
         return self._between(data) == self._expected
 
     def objects(self) -> dict[str, object]:
-        """What takes the bytes between the values, these bytes, and what takes the values."""
+        """Objects for generated code: getters of the bytes between values and of the values, and these bytes."""
         found: dict[str, object] = {"between": self._between, "expected": self._expected}
         for name, is_big_endian in _UNPACKS:
             codes, end = [">" if is_big_endian else "<"], 0

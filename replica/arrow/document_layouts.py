@@ -78,7 +78,7 @@ class _UnlikeValuesError(Exception):
 
 @record(slots=True, eq=False)
 class _Plan:
-    """What documents of some layouts consist of; ``kinds`` has type and head of each value.
+    """The parts of documents of some layouts; ``kinds`` has type and head of each value.
 
     All whole numbers that fit a signed 64-bit number have the type INT64. ``offsets``, ``lengths`` and ``types``
     hold, by the number of the layout, the offset, length and type of each value in its documents.
@@ -219,7 +219,7 @@ def group_texts(buffer: RowBuffer, groups: Sequence[Group], starts: Positions) -
 
 
 class _Walk(DocumentWalk[list[_Part]]):
-    """What a document consists of: ``parts`` and ``kinds`` of a plan, and ``places`` and ``types`` of its values."""
+    """Finds the parts of a document: ``parts`` and ``kinds`` of a plan, ``places`` and ``types`` of its values."""
 
     def __init__(self, data: bytes) -> None:
         self._kinds: list[tuple[int, bytes]] = []
@@ -289,7 +289,7 @@ class _Values:
         self._start, self._length = offsets + starts, lengths
 
     def parts(self) -> Parts:
-        """What the texts of the documents consist of."""
+        """The parts of the documents' texts."""
         texts = {
             **self._numbers(INT64, np.int64, integer_texts),
             **self._numbers(UINT64, np.uint64, integer_texts),

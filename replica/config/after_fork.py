@@ -1,8 +1,8 @@
-"""What a forked process must not have of its parent: locks, connections, the descriptors of event loops.
+"""Makes a forked process forget its parent's locks, connections and descriptors of event loops.
 
-A copy of a socket keeps the connection open when the parent has closed it: the source went on sending its log to
-nobody for as long as a worker process lived. A copy of an epoll descriptor is the same epoll: a child that ended took
-the parent's sockets out of it, and the parent's stream waited for ever.
+A child's copy of a socket keeps the connection open after the parent has closed it: as long as a worker process
+lived, the source went on sending its log, which nobody read. A copy of an epoll descriptor is the same epoll: a child
+that ended removed the parent's sockets from it, and the parent's stream waited for ever.
 """
 
 import contextlib

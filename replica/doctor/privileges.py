@@ -66,7 +66,7 @@ def check_select_privilege(facts: Facts) -> Iterator[Finding]:
 
 
 def check_copy_privileges(facts: Facts) -> Iterator[Finding]:
-    """What an initial copy needs besides REPLICATION SLAVE: SELECT, and to ask where the log ends."""
+    """An initial copy needs SELECT besides REPLICATION SLAVE, and the right to ask where the log ends."""
     name = "copy: privileges"
     readable = _readable_part(facts)
     # A copy takes the selected tables that the user sees.

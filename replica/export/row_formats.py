@@ -41,7 +41,7 @@ class RowFormat(Protocol):
         """The end of the files' names."""
 
     def prepare(self, table: Table, columns: Sequence[int], rows: Iterable[Row]) -> list[Any]:
-        """What is written for rows, of which the columns with these indexes are exported."""
+        """The rows in the form in which they are written: the columns with these indexes."""
 
     def to_bytes(self, prepared: Any) -> bytes:
         """A prepared row as bytes; equal rows have equal bytes."""
@@ -74,7 +74,7 @@ class _TextFile:
 
 
 class _Lines:
-    """What JSON lines and CSV share: a prepared row is its bytes in the file."""
+    """The base of JSON lines and CSV: a prepared row is its bytes in the file."""
 
     def to_bytes(self, prepared: bytes) -> bytes:
         return prepared

@@ -21,7 +21,7 @@ from .row_formats import RowFile, RowFormat
 
 # MariaDB's hidden columns of unique keys over long values: they are in the log, and cannot be selected.
 _HASH: Final = "DB_ROW_HASH_"
-#: The name of a part with this behind it is that of the file with its keys.
+#: The file with the keys of a part has the part's name with this suffix.
 KEYS_SUFFIX: Final = ".keys"
 
 

@@ -262,7 +262,7 @@ class WorkFolder:
     def operations(
         self, identity: TableId, shape: Table, before: Row | None, after: Row | None
     ) -> list[Operation]:
-        """What a change of the log does to keys."""
+        """The operations on keys by which a change of the log is applied to the export."""
         table = self.tables[identity]
         maker = table.rows_of(shape, self._form)
         found: list[Operation] = []
@@ -388,10 +388,10 @@ class WorkFolder:
         place = self.checkpoint
         assert place is not None
         with contextlib.suppress(FileNotFoundError):
-            # The history of the tables' columns: whoever goes on needs it for rows before the next DDL.
+            # The history of the tables' columns: a stream that goes on needs it for rows before the next DDL.
             path = os.path.join(self._target, CHECKPOINT + SUFFIX)
             os.replace(os.path.join(self._folder, CHECKPOINT + SUFFIX), path)
-        # Last: where it is, the export is whole.
+        # Last, because it shows that the export is whole.
         FileCheckpointStore(os.path.join(self._target, CHECKPOINT)).save(place)
         self.close()
         shutil.rmtree(self._folder)

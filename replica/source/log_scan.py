@@ -43,7 +43,8 @@ from .second_connection import beside_the_dump
 from .server_facts import Source, introduce
 from .session import Session
 
-# A source that has every file that it is asked for is none: logs of a year with a file each minute have half as many.
+# A source that claims to have more files than this is no real source: a log of a year with a file each minute has
+# half as many.
 _MOST_FILES: Final = 1 << 20
 # Seconds between two dumps of a log whose end is not sent yet: a sync takes milliseconds.
 _FIRST_PAUSE: Final = 0.002

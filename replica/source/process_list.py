@@ -40,7 +40,7 @@ def connections(rows: Iterable[tuple[TextValue, ...]]) -> list[ListedConnection]
 
 
 def activity_of(rows: Iterable[tuple[TextValue, ...]], connection_id: int) -> Activity:
-    """What the server does for this connection."""
+    """The server's work for this connection."""
     for one in connections(rows):
         if one.id == str(connection_id):
             if one.command in _IDLE or _SENT_ALL in one.state:

@@ -27,8 +27,8 @@ _DUMPS: Final = "SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIK
 async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
     """The end of the log at a moment when nothing else ran; None if there was no such moment, or none can be proven.
 
-    There is none either while XA transactions are prepared: their rows may be in the log before this end, and are
-    not visible. MySQL 5.7 and later do not tell everybody whether they apply another source's log.
+    Also None while XA transactions are prepared: their rows may be in the log before this end, and are not visible.
+    MySQL 5.7 and later do not tell every user whether they apply another source's log.
     """
     if not await _shows_all(session, source):
         return None

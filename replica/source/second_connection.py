@@ -102,7 +102,7 @@ class SecondConnection:
         try:
             for statement in self._statements:
                 await session.query(statement)
-            # Closed meanwhile: nobody else would close this one.
+            # If the stream was closed meanwhile, nothing else would close this connection.
             self._check_open()
         except BaseException:
             await session.aclose()

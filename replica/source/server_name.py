@@ -1,4 +1,4 @@
-"""What tells one server from another: behind one address may be several, where a proxy spreads connections over them.
+"""A name that tells one server from another: behind one address, a proxy may spread connections over several.
 
 Positions, tables and connection ids of one server mean nothing on another one. So all connections of a stream ask
 for this name, and must reach the server that sends the log.

@@ -233,7 +233,7 @@ class Session:
     async def take_rows(
         self, take: Callable[[FrameStream], list[Item]], silence: float, *, are_many: bool = False
     ) -> list[Item]:
-        """As ``read_rows``, with what ``take`` makes of the frames.
+        """As ``read_rows``, but returns the items that ``take`` makes of the frames.
 
         ``are_many``: at least ``PIECE_SIZE`` bytes of rows are probably on their way, and are waited for together.
         """
@@ -266,12 +266,12 @@ class Session:
             raise
 
     async def _wait_for_life(self, silence: float) -> bool:
-        """As ``wait``; but what comes in drops has to be whole, or 64 KB, within this time."""
+        """As ``wait``, but a slow answer must be whole, or bring 64 KB, within ``silence`` seconds."""
         left = self._life.left(silence, self.bytes_received)
         return left > 0 and await self.wait(left)
 
     async def activity(self) -> Activity:
-        """What the server does for this connection, asked over another one. It raises what ``open`` raises."""
+        """The server's work for this connection, asked over another one. Raises the errors of ``open``."""
         other = await type(self).open(self._options)
         other._is_asking = True
         try:

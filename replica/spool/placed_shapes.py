@@ -1,7 +1,7 @@
 """Shapes of tables by their places in the log, as pieces carry them to the tasks.
 
-A piece has the shapes that table maps without column names need at its place, so a task asks nobody. They come from a
-schema history: that of the spool (``live_names``), or that of a relay beside its files.
+A piece has the shapes for its table maps without column names, so a task need not ask a server. They come from a
+schema history: the spool's (``live_names``), or that of a relay beside its files.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Where the intake goes on: on the same server by position, on another one by the GTID set of the last boundary."""
+"""The point from which the intake goes on: by position on the same server, else by the last boundary's GTID set."""
 
 from protocol.errors import SourceChangedError
 from protocol.gtid import AnyGtidSet, GtidSet
@@ -13,7 +13,7 @@ from .offsets import Offset
 
 
 async def resume_point(greeted: Greeted, start: Offset, *, is_by_gtid: bool) -> StartPoint:
-    """Where the dump begins of a log that was read up to ``start``; ``is_by_gtid``: by GTIDs on any server.
+    """The beginning of the dump for a log that was read up to ``start``; ``is_by_gtid``: by GTIDs on any server.
 
     Raises ``TransactionsUnavailableError`` for a server that lacks transactions read before, or has purged
     transactions that are needed; ``SourceChangedError`` for another log than that of the offset.

@@ -1,8 +1,8 @@
 """A part of a large transaction, and the facts that all changes of a transaction share.
 
 Some facts come last in the log: the XID, the outcome, rollbacks to savepoints. A task that reads one part of a
-transaction gets them from whoever cut the transaction (``replica.spark.cut_inside``). Plain values, which can be
-pickled.
+transaction gets them from the process that cut the transaction (``replica.spark.cut_inside``). All are plain values,
+which can be pickled.
 """
 
 from typing import Literal
@@ -31,7 +31,7 @@ class TransactionFacts:
 
 @record(frozen=True, slots=True)
 class TransactionPart:
-    """What a piece needs to know that begins or ends within a transaction.
+    """The facts for reading a piece that begins or ends within a transaction.
 
     ``prelude`` has events from before the piece, as pairs of position and bytes: the beginning of the transaction,
     and the table maps of the open statement. ``rows_events`` counts the transaction's rows events before the piece.

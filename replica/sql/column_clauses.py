@@ -320,7 +320,7 @@ def read_charset_option(reader: TokenReader, charset: CharsetClause) -> CharsetC
 
 
 def read_default(reader: TokenReader) -> DefaultClause:
-    """What stands behind DEFAULT."""
+    """Read the default of a column, after the word DEFAULT."""
     sign = ""
     while word := reader.one_of("-", "+"):
         sign = "-" if (word == "-") != (sign == "-") else ""
@@ -359,7 +359,7 @@ def _pass_number(reader: TokenReader, text: str) -> bool:
 
 
 def _pass_expression(reader: TokenReader, first: str) -> None:
-    """What follows the first word of an expression without brackets: a call, a literal behind an introducer."""
+    """Pass over the rest of an expression without brackets: a call's arguments, a literal after an introducer."""
     if first == "NEXT":
         reader.expect("VALUE", "FOR")
         reader.table_name()
@@ -383,7 +383,7 @@ def _pass_expression(reader: TokenReader, first: str) -> None:
 
 
 def pass_reference(reader: TokenReader) -> None:
-    """What follows REFERENCES."""
+    """Pass over the table, columns and actions after the word REFERENCES."""
     reader.table_name()
     if reader.comes("("):
         reader.brackets()

@@ -43,7 +43,7 @@ _VALUE_OPTIONS: Final = frozenset(_OPTION_WORDS.split())
 
 @record(slots=True)
 class TableBody:
-    """What stands in the brackets of CREATE TABLE."""
+    """The clauses in the brackets of CREATE TABLE."""
 
     columns: list[ColumnClause] = field(default_factory=list)
     keys: list[KeyClause] = field(default_factory=list)

@@ -52,12 +52,12 @@ class Grouping:
         return None if self.batches is None else self.batches.held
 
     def by_transactions(self) -> Transactions:
-        """What ``stream.transactions()`` returns."""
+        """The result of ``stream.transactions()``."""
         self.check_without_batches()
         return self.transactions or self._group_all("transactions()")
 
     def by_batches(self, max_rows: int, max_seconds: float | None) -> Batches:
-        """What ``stream.batches()`` returns."""
+        """The result of ``stream.batches()``."""
         batches = self.batches
         if batches is None:
             self._check_ungrouped()
@@ -69,7 +69,7 @@ class Grouping:
         return batches
 
     def by_columns(self, choice: ColumnChoice) -> ArrowBatches:
-        """What ``stream.arrow()`` returns."""
+        """The result of ``stream.arrow()``."""
         from ..arrow import METADATA_COLUMNS, BatchReader, RawRowCompiler
 
         self._check_ungrouped()

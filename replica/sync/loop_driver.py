@@ -51,7 +51,7 @@ class LoopDriver:
         self._deadline: float | None = None
 
     def __del__(self) -> None:
-        # A stream was dropped that nobody has closed: its thread would wait for ever, with all connections.
+        # A stream was dropped without being closed: its thread would wait for ever, and keep all connections.
         if self._helper is not None:
             self._helper.leave()
 
@@ -243,7 +243,7 @@ class LoopDriver:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is that of a parent process, which has the same connections, and the same epoll."""
+        """Whether the loop belongs to a parent process, which has the same connections and the same epoll."""
         return self._is_kept and os.getpid() != self._process
 
     @property

@@ -128,7 +128,7 @@ class Unit:
             note(self, event)
 
     def add_inside(self, event: Event) -> None:
-        """As ``add``, for rows and their table."""
+        """As ``add``, for table maps and rows events."""
         self.has_head = True
         if not self.is_left:
             self.waiting.append(event)
@@ -277,7 +277,7 @@ class Unit:
         return len(self._collected) + self._rows_bytes
 
     def collected_events(self) -> list[Event]:
-        """What begins the transaction, and its rows events; nothing without rows. Raises as ``collected`` does."""
+        """The first event and the rows events; empty without rows. Raises as ``collected`` does."""
         self.collected(prepared=False)
         is_void = self.outcome == "rollback" or not self._rows_events
         return [] if is_void else [self.begin, *self._rows_events]

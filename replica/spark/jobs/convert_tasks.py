@@ -33,7 +33,7 @@ _PREFIX: Final = re.compile(r"rows-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}-|past-"
 
 @record(frozen=True, slots=True)
 class Converting:
-    """What a task needs: the conversion, the folders of the old and the new files, and the columns of the old files.
+    """The input of a task: the conversion, the folders of the old and new files, and the columns of the old files.
 
     With a copy (``copied``) only rows that the copy lacks are converted.
     """

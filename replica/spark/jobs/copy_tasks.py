@@ -47,7 +47,7 @@ class Piece:
     indexed: int
 
     def to_json(self) -> dict[str, Any]:
-        """What the task needs to know."""
+        """The input of the task, as plain values."""
         return {
             "name": self.name,
             "path": self.path,

@@ -316,7 +316,7 @@ class KeptTable(ABC):
     def leaf_table(
         self, key: Sequence[str], defaults: Mapping[str, str | None], changes: pa.Schema | None = None
     ) -> LeafTable:
-        """What tasks know of the table. ``changes`` has the columns, if there is no table yet."""
+        """The table as tasks get it. ``changes`` has the columns, if there is no table yet."""
         indexed = INDEXED
         if self.table is not None:
             schema = pa.schema(self.table.schema().to_arrow())

@@ -126,7 +126,7 @@ class FileWriter:
         return NewFile(self._path, size, self._statistics.rows, self._statistics.text())
 
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
-        """What writes the file; ``rows`` are the first ones."""
+        """The writer of the file, which is opened for the first ``rows``."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(
                 self._path,

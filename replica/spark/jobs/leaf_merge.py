@@ -44,7 +44,7 @@ _COMPRESSION: Final = 3
 
 @record(frozen=True, slots=True)
 class LeafTable:
-    """What tasks know of a table: the ``schema`` of its files, the ``defaults`` of columns as SQL text.
+    """A table as tasks get it: the ``schema`` of its files, the ``defaults`` of columns as SQL text.
 
     ``is_history``: rows are states with intervals. The first ``indexed`` columns get statistics. ``stamps``: the
     columns of the module ``stamps`` that rows have. ``is_settling``: rows may be later than the changes being merged

@@ -113,7 +113,7 @@ def _options(target: str, storage: Mapping[str, str], **more: str) -> dict[str, 
 
 
 def _written(frame: "DataFrame", target: str, storage: Mapping[str, str]) -> list[Any]:
-    """What the tasks that write leaves have returned, in the order of their partitions."""
+    """The results of the tasks that write leaves, in the order of their partitions."""
     system, path = folder(target, storage), f"{staging.FOLDER}/{uuid.uuid4()}.json"
     make_folder(system, staging.FOLDER)
     save(frame, LeavesTarget, _options(target, storage, result=path))
@@ -164,7 +164,7 @@ def _plan(merges: Sequence[Merge]) -> tuple[tuple[list[Any], list[Any]], int]:
 
 @dataclass
 class _Message(WriterCommitMessage):
-    """What a task has returned, as JSON texts."""
+    """The results of a task, as JSON texts."""
 
     items: list[str]
 
