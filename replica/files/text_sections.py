@@ -47,10 +47,9 @@ def _render(log: SectionLog, renderer: TextRenderer) -> None:
 
 
 class SharedText:
-    """Writes the text of a log to ``output``. ``repeated`` counts the sections that the caller had to render."""
+    """Writes the text of a log to ``output``."""
 
     def __init__(self, shared: SharedReading, setting: TextSetting, output: BinaryIO) -> None:
-        self.repeated = 0
         self._shared = shared
         self._setting = setting
         self._output = output
@@ -111,7 +110,6 @@ class SharedText:
 
     def _repeat(self, file: LogFile) -> None:
         """Render a section here, from the true state."""
-        self.repeated += 1
         renderer = self._renderer or self._new_renderer()
         with self._shared.recipe.open(file, renderer.cells) as log:
             _render(log, renderer)

@@ -7,7 +7,7 @@ is complete when all of that has been delivered. Chunks are read ahead of their 
 
 from collections.abc import Container, Mapping, Sequence
 
-from protocol.records import field, record, replace
+from protocol.records import record, replace
 from protocol.rows.table import Table
 
 from .marks import Place
@@ -96,22 +96,19 @@ def _moved_on(again: Sequence[Key], moved: Moved, touched: Container[Key]) -> Se
 
 @record(slots=True)
 class Delivery:
-    """What a due window gives: ``rows`` of ``table``, and the table's progress once they are done."""
+    """The ``rows`` of ``table`` from a window that is due, and the table's progress once they are done."""
 
     table: Table
     rows: list[Row]
     behind: TableProgress
-    touched: int = 0
 
 
 @record(slots=True)
 class Counts:
-    """Numbers for the status: chunks delivered, chunks of which a row was touched, rows in all, windows read anew."""
+    """Numbers for the status: delivered chunks, and those of which a row was touched."""
 
     chunks: int = 0
     corrected: int = 0
-    voided: int = 0
-    estimate: int = field(default=0)
 
 
 class TableCopy:
@@ -136,7 +133,7 @@ class TableCopy:
         self._covering = 0
 
     def goes_on_by(self, key: KeyColumns) -> bool:
-        """Whether the bounds are those of this key. Without bounds its type may be another one."""
+        """Whether the copy's bounds belong to this key. Without bounds the types of its columns may differ."""
         if self.key.names != key.names or (self.progress.is_begun and self.key.order != key.order):
             return False
         self.key.order = key.order
@@ -222,7 +219,6 @@ class TableCopy:
         """No window in flight may be used: read all of them anew, from the last delivered chunk on."""
         for window in (*self._chunks, *([] if self._again is None else [self._again])):
             window.is_void = True
-            self.counts.voided += 1
         self._chunks.clear()
         self._again = None
 
@@ -245,7 +241,7 @@ class TableCopy:
         return replace(self.progress, is_void=False)
 
     def perhaps_altered(self) -> None:
-        """A statement may have changed the table: what was read of it may have another shape."""
+        """Read windows in flight anew, as a statement may have changed the columns of the table."""
         self.void()
         self.shape_number += 1
 
@@ -260,7 +256,7 @@ class TableCopy:
             self.void()
 
     def dropped(self) -> None:
-        """The table is no more."""
+        """Note that the table no longer exists."""
         self.void()
         self.is_dropped = True
 
@@ -298,7 +294,7 @@ class TableCopy:
         return self.is_dropped or (progress.is_read and not progress.again and self._again is None)
 
     def _take_empty(self, window: Window) -> None:
-        """The table is empty: there is nothing to deliver."""
+        """Note that the table is empty, so that there is nothing to deliver."""
         self._check_touches(window)
         self._table = window.table
         self.progress = replace(self.progress, is_read=True)
@@ -325,7 +321,6 @@ class TableCopy:
         if window.touch(()) is not None:
             # Rows without a key cannot be corrected: read them again, until nothing touches them meanwhile.
             window.is_void = True
-            self.counts.voided += 1
             return None
         corrected = Corrected(window.rows, [], 0)
         return self._delivery(window, corrected, replace(self.progress, is_read=True))
@@ -337,10 +332,10 @@ class TableCopy:
         self.counts.chunks += 1
         self.counts.corrected += bool(corrected.touched)
         behind = replace(behind, rows=behind.rows + len(corrected.rows))
-        return Delivery(window.table, corrected.rows, behind, corrected.touched)
+        return Delivery(window.table, corrected.rows, behind)
 
     def _check_touches(self, window: Window) -> None:
-        """Raise if the log has changed rows and does not tell which, and no DDL has come behind them that is why."""
+        """Raise if the log has changes of unknown rows, and no DDL after them that would explain it."""
         if self.key.names and window.table is not None and window.touch(WHOLE_TABLE) is not None:
             raise no_key((window.table.schema, window.table.name))
 
@@ -348,7 +343,7 @@ class TableCopy:
         return tuple([row[index] for index in window.key_indexes])
 
     def _forget_touches(self) -> None:
-        """Drop touches that no window in flight and none to come needs: low marks never go back."""
+        """Drop touches that no window needs, neither in flight nor later, as low marks never go back."""
         windows = [*self._chunks, *([] if self._again is None else [self._again])]
         segments = [window.segment for window in windows if window.segment is not None]
         if segments:

@@ -26,7 +26,6 @@ from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.coverage import Creations, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.past_table import PastTable
 from replica.spark.jobs.target import check_free
@@ -37,6 +36,7 @@ from replica.sql import ddl
 from replica.sql.dialect import ANSI_QUOTES
 from tests.spark.support.kept_log import BEGIN, KEY, Change, packed
 from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
+from tests.support.one_batch import run_batch
 
 
 @pytest.fixture

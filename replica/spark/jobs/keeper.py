@@ -337,13 +337,6 @@ def _later_batch(target: Target, query: str, number: int, state: JobState) -> Ba
     return Batch(target, state, query, number, first_step=first)
 
 
-def run_batch(
-    target: Target, begin: JobState, query: str, number: int, items: Callable[[], Iterable[PackedItem]]
-) -> None:
-    """Run one micro-batch, whose rows are in this process, as the first one of a process."""
-    Keeper(target, begin).run(query, number, lambda: stage_here(target, items()))
-
-
 def stage_here(target: Target, items: Iterable[PackedItem]) -> list[Staged]:
     """Write the rows of items to a file."""
     file = StagingFile(target.path, target.storage, is_changelog=target.kind.is_changelog)

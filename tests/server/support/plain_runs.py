@@ -9,7 +9,6 @@ from pathlib import Path
 from replica.config.options import Options
 from replica.config.table_filter import table_filter
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.kept_table import KeptTable
 from replica.spark.jobs.target import Target
 from replica.spark.packed import PACKED_SCHEMA
@@ -18,11 +17,12 @@ from replica.spark.read_task import ReadPlan, read_piece
 from replica.spool.live_log import LiveLog
 from replica.spool.offsets import Offset
 from replica.spool.pieces import LogPiece, ReadSettings
+from tests.support.one_batch import run_batch
 from tests.support.servers import Server
 
 
 class PlainRun:
-    """Keeps tables of one server in a folder; what it is to begin with is as with ``keeper.run_batch``."""
+    """Keeps tables of one server in a folder; what it is to begin with is as with ``Keeper``."""
 
     def __init__(
         self,

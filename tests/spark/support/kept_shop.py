@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
-from replica.spark.jobs.keeper import run_batch
 from replica.spark.jobs.target import Target
 from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import BEGIN, Change, packed
 from tests.spark.support.kept_tables import Row, rows_of
+from tests.support.one_batch import run_batch
 
 LAYOUT = (("id", pa.int32()), ("k", pa.string()), ("a", pa.int32()))
 
