@@ -1,8 +1,8 @@
 """Reads a table in chunks by its key: rows as tuples with the values of the log, and the bounds of the next chunk.
 
-A chunk is one SELECT. Whoever reads chunks opens the read view around it, and corrects the rows by the log: nothing
-here knows transactions, positions or other readers. Rows are handed on as they come from the network, some hundred at
-a time; what is not read is held back by TCP.
+A chunk is one SELECT. The caller opens the read view around it, and corrects the rows by the log: this module knows
+no transactions, positions or other readers. Rows are handed on as they come from the network, some hundred at a time;
+TCP holds back the rest.
 """
 
 from collections.abc import AsyncIterator
@@ -66,10 +66,10 @@ class ChunkReader:
         self._silence = silence
 
     async def touch(self, keys: KeyRange) -> None:
-        """Open the table, and a read view, in a transaction that has begun: the table stays as it is until its end.
+        """Open the table, and a read view, in a transaction that has begun: no DDL changes the table until its end.
 
-        Of a read view that was opened before, a server may show the rows of another table, which has the name since,
-        as they were then; it refuses a table that was rebuilt since.
+        In an older read view, a server may show the old rows of another table that has got the name since; it refuses
+        a table that was rebuilt since.
         """
         await self._session.start_rows(self._plan.touch_sql(keys), self._silence)
         while await self._session.read_rows(self._silence):
@@ -141,9 +141,9 @@ class Chunk:
 
     @property
     def _are_many(self) -> bool:
-        """Whether rows of ``PIECE_SIZE`` bytes are still to come, as far as the limit says it.
+        """Whether rows of ``PIECE_SIZE`` bytes are still to come, by the limit.
 
-        Only columns are made faster than a server sends: for tuples there is always enough to read.
+        It matters for columns only, which are made faster than a server sends; for tuples there is always enough.
         """
         if self.size < PIECE_SIZE:
             return False

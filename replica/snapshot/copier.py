@@ -125,7 +125,7 @@ class Copier:
             await asyncio.wait(tasks)
 
     def look(self) -> None:
-        """The stream has moved on: there may be something to read. Raises the error that ended a task."""
+        """Look for something to read, as the stream has moved on. Raises the error that ended a task."""
         self.changed.clear()
         self._idle.set()
         if self._error is not None:
@@ -171,7 +171,7 @@ class Copier:
                 session.abort()
 
     def _next(self) -> list[tuple[TableId, Window]]:
-        """What to read next: one window, or the first rows of several tables."""
+        """The windows to read next: one, or those for the first rows of several tables."""
         place = self._place()
         found = list(islice(self._copy.windows(place, self._most), 1))
         for table, window in found:
@@ -231,7 +231,7 @@ class Copier:
             raise error
 
     def _is_outdated(self, error: ServerError, table: TableId) -> bool:
-        """Whether a column or key is missing, but not from a SELECT that has failed so before."""
+        """Whether a column or key is missing, and the same SELECT has not failed with this error before."""
         if error.code not in _OTHER_COLUMNS or table not in self._plans:
             return False
         sql = self._plans[table][0].rows_sql(KeyRange(), None)
@@ -366,10 +366,10 @@ class Copier:
                 table.segments.lay_before(before.touched[name], Place(file, 4))
 
     async def _await_rows(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
-        """Wait for the newest rows before the place at which the copy began: the log brings them no more.
+        """Wait until reads show the newest rows from before the copy's beginning, which the log brings no more.
 
-        They are in the log before a read shows them, for as long as a semi-synchronous source waits. A row that
-        stays away is one that a foreign key has deleted, without an event.
+        The log has them earlier than reads show them, for as long as a semi-synchronous source waits. A row that
+        never appears was deleted by a foreign key, without an event.
         """
         copied, until, pauses = self._copy.tables[table], monotonic() + _PATIENCE, iter(_PAUSES)
         while window.step is Step.OPEN and not await self._are_visible(session, copied, plan):
@@ -379,7 +379,7 @@ class Copier:
                 copied.awaited = ()
 
     async def _are_visible(self, session: Session, copied: TableCopy, plan: ReadPlan) -> bool:
-        """Whether a read shows the rows that are waited for."""
+        """Whether reads show the rows for which the first window waits."""
         if copied.awaited:
             found = {plan.row_key(row) for row in await rows_of_keys(session, plan, copied.awaited)}
             # With autocommit=0 on the source the next read would show the same.
@@ -420,7 +420,7 @@ class Copier:
         return chunk.size
 
     async def _read_keys(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
-        """Read rows by their keys; not many more than a chunk of the table has: the others wait."""
+        """Read rows by their keys, not many more than a chunk of the table has; the others wait."""
         limit, rows = self._rows.get(table, self._options.snapshot_chunk_rows), list[Row]()
         window.wanted = window.wanted[: max(limit, KEYS_AT_ONCE)]
         for begin in range(0, len(window.wanted), KEYS_AT_ONCE):
@@ -436,7 +436,7 @@ class Copier:
     async def _plan(
         self, session: Session, table: TableId, together: Sequence[TableId] = ()
     ) -> ReadPlan | None:
-        """How to read a table; None if it does not exist. Those read ``together`` with it are planned, too."""
+        """How to read a table; None if it does not exist. Tables read ``together`` with it are planned, too."""
         async with self._plan_lock:
             # Again, if the stream has come to a statement about the table meanwhile: the table is not gone.
             while (plan := self._known_plan(table)) is None:
@@ -444,8 +444,8 @@ class Copier:
                     return None
         copied = self._copy.tables.get(table)
         if copied is not None and not self._copy.goes_on_by(table, key_columns_of(plan)):
-            # Another key: bounds and touches of the previous one mean nothing. Or a whole table is copied again, or
-            # one that is new.
+            # The key is another one, so that bounds and touches of the previous key mean nothing; or a complete table
+            # is copied again; or the table is new.
             if not await self._is_copied(session, plan):
                 return None
             if self._copy.tables.get(table) is copied:
@@ -453,7 +453,7 @@ class Copier:
         return plan
 
     async def _is_copied(self, session: Session, plan: ReadPlan) -> bool:
-        """Whether what has a name now is a table, and no view. Raises for one that cannot be copied exactly."""
+        """Whether a name belongs to a table now, not to a view. Raises for a table that cannot be copied exactly."""
         assert self._source is not None
         table = plan.table.schema, plan.table.name
         found = await list_named(session, [table])
@@ -482,7 +482,7 @@ class Copier:
         try:
             plans = await read_plans(session, self._source, shapes, self._options, self._suffix)
         except (SchemaMismatchError, ConfigurationError):
-            # It may be about another one of these tables.
+            # The error may be about another one of these tables.
             plans = await read_plans(session, self._source, [table], self._options, self._suffix)
         self._plans |= {one: (plans[one], shape) for one, shape in shapes.items() if one in plans}
         return table in plans

@@ -1,7 +1,7 @@
 """Keys of rows as bounds of chunks: which key a table is read by, and its values as SQL literals.
 
-Bounds come from the server and go back to it, byte for byte. Nothing here compares two keys: only the server knows
-the order of its collations.
+Bounds come from the server and go back to it, byte for byte. No code here compares two keys, because only the server
+knows the order of its collations.
 """
 
 import re
@@ -39,7 +39,7 @@ class KeyRange:
 def key_of(shape: Shape) -> Key | None:
     """The key by which a table is read in chunks: the primary key, else a unique key without NULL; None without any.
 
-    A key over prefixes or expressions does not say where a row stands, and a hash has no order.
+    Keys over prefixes or expressions do not determine a row's place, and hash keys have no order.
     """
     columns = {column.name: column for column in shape.columns}
     keys = [shape.primary] if shape.primary is not None else []

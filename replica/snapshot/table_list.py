@@ -62,7 +62,7 @@ class Listed:
 
 
 class Refusals:
-    """What keeps a copy from beginning: all of it, so that a user does not meet one after another."""
+    """All errors that keep a copy from beginning, so that a user does not meet one after another."""
 
     def __init__(self) -> None:
         self._found: list[ConfigurationError] = []
@@ -104,7 +104,7 @@ async def list_tables(session: Session, wants: WantsTable | None) -> list[Listed
 
 
 async def list_named(session: Session, tables: Iterable[TableId]) -> list[Listed]:
-    """Those of the tables that exist and that the user may see; no views. It costs these, not all of the source."""
+    """Those of the tables that exist and that the user may see; no views. The query names these tables only."""
     return [one for where in conditions_of(tables) for one in await _list(session, _TABLES + where)]
 
 
@@ -212,14 +212,12 @@ async def check_keys(
     )
 
 
-async def read_plan(
-    session: Session, source: Source, table: TableId, options: Options, suffix: str = ""
-) -> ReadPlan | None:
+async def read_plan(session: Session, source: Source, table: TableId, options: Options) -> ReadPlan | None:
     """How to read one table as it is now; None if it does not exist, or the user may not see it.
 
     Raises what ``read_plans`` and ``name_tables`` raise.
     """
-    plan = (await read_plans(session, source, [table], options, suffix)).get(TableName(*table))
+    plan = (await read_plans(session, source, [table], options)).get(TableName(*table))
     if plan is not None:
         await name_tables(session, [table], options)
     return plan
@@ -242,7 +240,7 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
 
 
 def denied(error: ServerError, table: TableId) -> PrivilegeError:
-    """The error for a table that the user may not read, or not all of its columns."""
+    """The error for a table that the user may not read, or not in all of its columns."""
     name = ".".join(table)
     remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
     return PrivilegeError(error.code, error.sqlstate, error.message, remedy)

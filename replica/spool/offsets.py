@@ -117,12 +117,10 @@ class Offset:
         return offset
 
     @classmethod
-    def at(
-        cls, source: Source, file: str, position: int, gtids: AnyGtidSet | None, epoch: int = 0
-    ) -> "Offset":
+    def at(cls, source: Source, file: str, position: int, gtids: AnyGtidSet | None) -> "Offset":
         """A place in the log of this source."""
         text = None if gtids is None else str(gtids)
-        return cls(file, position, text, source.server_uuid, source.server_id, epoch)
+        return cls(file, position, text, source.server_uuid, source.server_id)
 
 
 def parse_offset(name: str, text: str) -> Offset | None:
