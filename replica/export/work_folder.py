@@ -87,7 +87,7 @@ class WorkFolder:
         self._target = os.path.abspath(folder)
         self._folder = os.path.join(self._target, _FOLDER)
         self._form = form
-        self._check(wanted)
+        self._check()
         os.makedirs(self._folder, exist_ok=True)
         # The database is this process's alone.
         with disk_errors(folder):
@@ -117,7 +117,7 @@ class WorkFolder:
         self._keep_wanted(wanted)
         self._load()
 
-    def _check(self, wanted: Mapping[str, Any]) -> None:
+    def _check(self) -> None:
         if os.path.exists(os.path.join(self._target, CHECKPOINT)):
             raise ConfigurationError(
                 f"{self._target} holds a finished export (its {CHECKPOINT}): give another folder, or remove it"

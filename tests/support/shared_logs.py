@@ -26,8 +26,6 @@ from replica.workers.task_messages import Answer
 class PoolWithoutProcesses:
     """What ``WorkerPool`` does, in this process; everything is pickled on its way, as between processes."""
 
-    most_in_flight = 0
-
     def __init__(
         self,
         workers: int,

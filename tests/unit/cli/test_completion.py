@@ -11,7 +11,6 @@ import pytest
 
 from replica.cli import COMMANDS, main
 
-SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "mysql-replica"
 
 
