@@ -42,7 +42,6 @@ from .follower import Follower
 from .live_names import LiveNames
 from .offsets import Offset
 from .pieces import LogPiece, RowLayouts
-from .placed_shapes import between
 from .resume_point import lacks, resume_point
 from .row_counter import RowCounter
 from .spool import Segment, Spool
@@ -176,10 +175,7 @@ class LiveLog:
     def pieces(self, start: Offset, end: Offset, max_bytes: int) -> list[LogPiece]:
         """The pieces of the log between two offsets that have been read."""
         pieces = self._following()[1].pieces(start, end, max_bytes)
-        shapes = self._names.shapes(start.key, end.key)
-        return (
-            [replace(piece, shapes=between(shapes, *piece.places)) for piece in pieces] if shapes else pieces
-        )
+        return [replace(piece, shapes=self._names.shapes(*piece.places)) for piece in pieces]
 
     def has_reached(self, end: Offset) -> bool:
         """Whether everything before an offset of this source has been read."""

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent, TableMapEvent
@@ -39,7 +40,7 @@ from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .copied_names import CopiedSchemaStore
 from .offsets import Key, Offset
-from .placed_shapes import PlacedShapes, between
+from .placed_shapes import NamelessTables, PlacedShapes, between
 from .spool import Segment
 from .storage import StoredFile
 
@@ -71,7 +72,8 @@ class LiveNames:
         self.epoch = 0
         self._waiting: list[tuple[TableMapEvent, int]] = []
         self._shapes: dict[str, tuple[tuple[Key, Shape | None], ...]] = {}
-        # The table maps that were named since the last statement.
+        self._nameless = NamelessTables()
+        # The table maps of the last stretch of the log that were named since the last statement.
         self._named: dict[int, tuple[Table, Table]] = {}
         self.is_open = False
 
@@ -81,9 +83,10 @@ class LiveNames:
         return bool(self._waiting)
 
     def shapes(self, begin: Key, end: Key) -> PlacedShapes:
-        """The shapes that pieces between two places of the log need."""
+        """The shapes that a piece between two places of the log needs."""
+        tables = self._nameless.between(begin, end)
         # The thread that reads the log adds tables.
-        return between(dict(self._shapes), begin, end)
+        return between({name: self._shapes[name] for name in tables if name in self._shapes}, begin, end)
 
     # What the spool has.
 
@@ -123,6 +126,7 @@ class LiveNames:
             if epoch < end.epoch:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._folder, name))
+        self._nameless.trim(end.key)
         for table, states in list(self._shapes.items()):
             kept = next(
                 (number for number, (place, _) in enumerate(states, 1) if place <= end.key), len(states)
@@ -208,8 +212,11 @@ class LiveNames:
     def _table_map(self, event: TableMapEvent, epoch: int) -> None:
         table = event.table
         if table.names_from is None:
+            if self._nameless.enter(_place(event, epoch)):
+                self._named.clear()
             before, named = self._named.get(id(table), (None, None))
             if before is not table:
+                self._nameless.add(table_text(table.schema, table.name))
                 named = self._tracker.named(event)
                 if named is None:
                     self._waiting.append((event, epoch))
@@ -278,4 +285,8 @@ def _server(segment: Segment) -> str:
 
 
 def _place(event: Event, epoch: int) -> Key:
-    return epoch, file_number(event.file), event.position
+    return epoch, _number(event.file), event.position
+
+
+# Each table map asks.
+_number: Final = lru_cache(maxsize=4)(file_number)

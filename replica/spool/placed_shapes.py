@@ -4,8 +4,11 @@ A piece has the shapes for its table maps without column names, so a task need n
 schema history: the spool's (``live_names``), or that of a relay beside its files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
 from operator import itemgetter
+from typing import Final
 
 from protocol.rows.table import Table, table_text
 
@@ -17,6 +20,10 @@ from .offsets import Key
 # A table's ``table_text`` -> its shapes, the newest first, each from a place on; None: its columns are not known
 # there.
 PlacedShapes = Mapping[str, tuple[tuple[Key, Shape | None], ...]]
+
+_STRETCH_BYTES: Final = 1 << 18
+# Behind every place.
+_END: Final = (sys.maxsize, 0, 0)
 
 
 def named(table: Table, shapes: PlacedShapes, place: Key) -> Table | None:
@@ -52,3 +59,44 @@ def between(shapes: PlacedShapes, begin: Key, end: Key) -> PlacedShapes:
         if first <= last:
             found[table] = states[first : last + 1]
     return found
+
+
+class NamelessTables:
+    """The tables that have table maps without names, by stretches of a log of some 256 KB.
+
+    A thread notes them. Another one may call ``between`` and ``trim``.
+    """
+
+    def __init__(self) -> None:
+        # The place where a stretch begins, and its tables. It ends where the next one begins.
+        self._stretches: list[tuple[Key, Collection[str]]] = []
+        self._open: set[str] = set()
+
+    def enter(self, place: Key) -> bool:
+        """Take the place of the next table map. Returns whether a stretch begins there."""
+        if self._stretches:
+            begin = self._stretches[-1][0]
+            if begin <= place < (*begin[:2], begin[2] + _STRETCH_BYTES):
+                return False
+            # A tuple takes a fifth of the memory.
+            self._stretches[-1] = begin, tuple(self._open)
+        # After a lost connection the log comes again from the last boundary on.
+        while self._stretches and self._stretches[-1][0] >= place:
+            self._stretches.pop()
+        self._open = set()
+        self._stretches.append((place, self._open))
+        return True
+
+    def add(self, table: str) -> None:
+        """Note a table, by its ``table_text``, in the stretch of the last place."""
+        self._open.add(sys.intern(table))
+
+    def between(self, begin: Key, end: Key) -> set[str]:
+        """The tables of all stretches that overlap the range between two places."""
+        found = pairwise([*self._stretches, (_END, ())])
+        return set().union(*(tables for (place, tables), (stop, _) in found if place < end and begin < stop))
+
+    def trim(self, end: Key) -> None:
+        """Forget the stretches that end before a place."""
+        done = sum(stop <= end for stop, _ in self._stretches[1:])
+        del self._stretches[:done]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -172,3 +173,28 @@ def test_names_that_are_lost(server: Server, shop: str, tmp_path: Path) -> None:
     assert "@" in "".join(found)
     known = dict(enumerate(("id", "a", "b", "e", "n")))
     assert all(name in (known[number], f"@{number + 1}") for number, name in enumerate(found))
+
+
+def test_a_piece_carries_the_tables_that_it_can_need(server: Server, shop: str, tmp_path: Path) -> None:
+    """However many tables the log has had, and however many come in the same batch far from the piece."""
+    begin_log(server)
+    tables = [f"many{number}" for number in range(60)]
+    run_all(server, shop, [f"CREATE TABLE {table} (id INT PRIMARY KEY, a VARCHAR(9))" for table in tables])
+    run_all(server, shop, ["CREATE TABLE wide (id INT PRIMARY KEY, a LONGTEXT)"])
+    options = Options.build(server.dsn(), {"heartbeat": 1, "tables": (f"{shop}.*",)})
+    with closing(LiveLog(options, str(tmp_path / "spool"))) as log:
+        offset = log.find("latest")
+        log.follow(offset, is_new=True)
+        run_all(server, shop, [f"INSERT INTO {table} VALUES (1, 'a')" for table in tables])
+        run_all(
+            server, shop, [f"INSERT INTO wide VALUES ({number}, REPEAT('x', 200000))" for number in range(3)]
+        )
+        run_all(server, shop, ["INSERT INTO t (id, a) VALUES (1, 'a')"])
+        pieces = log.pieces(offset, log.reach(log.end()), 100_000)
+        found = [set(piece.shapes) for piece in pieces]
+        assert {f"{shop}.{table}" for table in tables} <= found[0]
+        assert found[-1] == {f"{shop}.wide", f"{shop}.t"}
+        assert len(pickle.dumps(pieces[-1].shapes)) < len(pickle.dumps(pieces[0].shapes)) / 2
+        rows = [item.rows for item in items(pieces, (f"{shop}.*",)) if item.op == "rows"]
+        assert all(unpack(row).has_names for row in rows if row is not None)
+        assert len(rows) >= len(tables) + 2
