@@ -20,7 +20,8 @@ _RETENTION = "delta.logRetentionDuration"
 
 
 def save(target: Path, *batches: int) -> None:
-    state = JobState(tables={"shop.t": TableState()})
+    found = job_state.peek(str(target), {})
+    state = JobState(tables={"shop.t": TableState()}) if found is None else found[0]
     for batch in batches:
         job_state.save(str(target), state, "query", batch, {})
         job_state.save_progress(str(target), state, batch, {})

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
-from protocol.records import field, record
+from protocol.records import field, record, replace
 
 from ...sql import ddl
 from ..gather import epoch_of, place_number
@@ -53,8 +53,7 @@ _PROGRESS_SCHEMA: Final = pa.schema(
         ("consistent_since", _MOMENT),
     ]
 )
-# Each hundredth commit deletes older commits. Delta keeps commits for 30 days by default, and a save lists all of
-# them: with 500 commits it took 0.013 s of processor, with 4,000 it took 0.053 s.
+# Each hundredth commit deletes older ones, as a save lists all: with 500 it took 0.013 s, with 4,000 0.053 s.
 _RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 hours"})
 # The row with the query and the micro-batch, for readers of the state that are not given them.
 _PLACE: Final = "place"
@@ -179,7 +178,7 @@ class JobState:
     ``holds`` has the tables that are being copied anew, with the id of the copy for which their changes wait.
     ``epoch`` is the ``Offset.epoch`` of the last change. ``wanted`` says which tables the job selects. ``copied``:
     where the log ended when the first copy did; None once the stream has passed this place. ``again`` has the rows to
-    read again of tables that are settling.
+    read again of tables that are settling. ``saved``: its Delta table as it was saved or loaded; None: not saved yet.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -200,6 +199,7 @@ class JobState:
     wanted: str | None = None
     copied: str | None = None
     again: dict[str, RowsAgain] = field(default_factory=dict)
+    saved: DeltaTable | None = field(default=None, repr=False, compare=False)
 
     def is_before(self, name: str, file: str, position: int) -> bool:
         """Whether the copy of the source's tables already has the log's changes of a table at this place."""
@@ -312,14 +312,15 @@ class JobState:
         for name in sorted({*self.tables, *self.parked, *self.holds}):
             table, waiting = self.tables.get(name, TableState()), self.waiting.get(name)
             parts = [] if waiting is None else waiting.parts
+            lag = 0.0 if waiting is None else max(now - waiting.since, 0.0)
             rows.append(
                 {
                     "table": name,
-                    "state": self._condition(name),
+                    "state": "copying" if name in self.holds else "parked" if name in self.parked else "kept",
                     "reason": self.parked.get(name),
                     "batch": batch,
                     "rows": table.rows,
-                    "lag": None if name in self.parked else _lag(waiting, now),
+                    "lag": None if name in self.parked else lag,
                     "merged_batch": table.merged_batch,
                     "merged_at": table.merged_at * 1_000_000 or None,
                     "size": table.size,
@@ -330,11 +331,6 @@ class JobState:
                 }
             )
         return pa.Table.from_pylist(rows, schema=_PROGRESS_SCHEMA)
-
-    def _condition(self, name: str) -> str:
-        if name in self.holds:
-            return "copying"
-        return "parked" if name in self.parked else "kept"
 
     @classmethod
     def from_rows(cls, rows: list[_Row]) -> "JobState":
@@ -367,10 +363,6 @@ class JobState:
         return state
 
 
-def _lag(waiting: Waiting | None, now: float) -> float:
-    return 0.0 if waiting is None else max(now - waiting.since, 0.0)
-
-
 def exists(target: str, storage: Mapping[str, str]) -> bool:
     """Whether a job has begun in this target."""
     return DeltaTable.is_deltatable(f"{target}/{FOLDER}", dict(storage))
@@ -401,7 +393,7 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
             f"{target}/{FOLDER} was restored to an older version, and no longer says what the tables have: restore "
             "it to its last version, or begin in another folder"
         )
-    return _state_of(_with_parts(rows, target, storage), target), done
+    return _state_of(_with_parts(rows, target, storage), target, table), done
 
 
 def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> list[_Row]:
@@ -435,12 +427,12 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
         return None
     rows = _rows_of(table, target, storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
-    return (_state_of(rows, target), *places[0]) if places else None
+    return (_state_of(rows, target, table), *places[0]) if places else None
 
 
-def _state_of(rows: list[_Row], target: str) -> JobState:
+def _state_of(rows: list[_Row], target: str, table: DeltaTable) -> JobState:
     try:
-        return JobState.from_rows(rows)
+        return replace(JobState.from_rows(rows), saved=table)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{target}/{FOLDER}: this mysql-replica cannot read the state ({error}): if a later one has written it, "
@@ -451,39 +443,58 @@ def _state_of(rows: list[_Row], target: str) -> JobState:
 def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
     """Write the progress of all tables, for people."""
     rows = state.progress(batch, time.time())
-    _overwrite(f"{target}/{PROGRESS}", rows, storage, schema_mode="overwrite")
+    _write(f"{target}/{PROGRESS}", rows, storage, mode="overwrite", schema_mode="overwrite")
 
 
-def vacuum(target: str, hours: int, storage: Mapping[str, str]) -> None:
-    """Delete the files of states and of progress that are older."""
-    for folder in (FOLDER, PROGRESS):
-        if DeltaTable.is_deltatable(f"{target}/{folder}", dict(storage)):
+def vacuum(target: str, hours: int, storage: Mapping[str, str], saved: DeltaTable | None = None) -> None:
+    """Delete the files of states and of progress that are older; ``saved``: the table of the state, if it is open."""
+    for folder, table in ((FOLDER, saved), (PROGRESS, None)):
+        if table is None and DeltaTable.is_deltatable(f"{target}/{folder}", dict(storage)):
             table = DeltaTable(f"{target}/{folder}", storage_options=dict(storage))
+        if table is not None:
             if not _RETENTION.items() <= table.metadata().configuration.items():
                 # An earlier release has made the table.
                 table.alter.set_table_properties(dict(_RETENTION))
             table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
 
+def check_newest(target: str, state: JobState, storage: Mapping[str, str]) -> None:
+    """Raises ``CheckpointError`` if another process has saved a state since this one."""
+    if exists(target, storage):
+        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
+        if state.saved is None or table.file_uris() != state.saved.file_uris():
+            raise CheckpointError(
+                f"{target}: another driver runs this job, and this one ends -- run only one"
+            )
+
+
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:
-    """Write the state after this micro-batch."""
+    """Write the state after this micro-batch. Raises as ``check_newest``."""
     columns = zip(*state.rows(), (_PLACE, query, json.dumps(batch), None), strict=True)
     rows = pa.Table.from_arrays(
         [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
     )
     done = CommitProperties(app_transactions=[Transaction(query, batch)])
-    _overwrite(f"{target}/{FOLDER}", rows, storage, commit_properties=done)
+    more = {"mode": "error" if state.saved is None else "overwrite", "commit_properties": done}
+    try:
+        # Delta refuses a commit to the table of ``saved`` if another process has replaced its rows.
+        state.saved = _write(f"{target}/{FOLDER}", rows, storage, state.saved, **more)
+    except DeltaError:
+        check_newest(target, state, storage)
+        raise
 
 
-def _overwrite(path: str, rows: pa.Table, storage: Mapping[str, str], **more: Any) -> None:
-    """Replace all rows of a small Delta table."""
+def _write(
+    path: str, rows: pa.Table, storage: Mapping[str, str], table: DeltaTable | None = None, **more: Any
+) -> DeltaTable:
+    """Have these rows be all of a small Delta table, which is returned."""
     stored = dict(storage)
     try:
-        write_deltalake(
-            path, rows, mode="overwrite", configuration=dict(_RETENTION), storage_options=stored, **more
-        )
-    except CommitFailedError:
+        write_deltalake(table or path, rows, configuration=dict(_RETENTION), storage_options=stored, **more)
+    except DeltaError:
         # If the answer to the commit was lost, deltalake sent it again, and it conflicted with itself.
-        table = DeltaTable(path, storage_options=stored)
-        if not dataset(table, path, storage).to_table().equals(rows):
+        found = DeltaTable(path, storage_options=stored)
+        if not dataset(found, path, storage).to_table().equals(rows):
             raise
+        return found
+    return table or DeltaTable(path, storage_options=stored)

@@ -151,6 +151,7 @@ class Keeper:
         if not names:
             return
         self._saved = None
+        self._check(state)
         batch = _later_batch(self._target, query, number, state)
         batch.merge(*names)
         state.merges += 1
@@ -194,6 +195,7 @@ class Keeper:
         if not self._read_again.is_due(state, end):
             return
         self._saved = None
+        self._check(state)
         batch = _later_batch(self._target, query, number, state)
         self._read_again.run(state, batch, end)
         state.merges += 1
@@ -219,6 +221,7 @@ class Keeper:
             else:
                 query, number, state = saved
             self._saved = None
+            self._check(state)
             batch = _later_batch(self._target, query, number, state)
             result = change(state, batch)
             state.merges += 1
@@ -240,6 +243,7 @@ class Keeper:
         *,
         is_first: bool,
     ) -> None:
+        self._check(state)
         state.merges = 0
         kind = self._target.kind
         state.is_history, state.is_changelog, state.stamps = kind.facts()
@@ -268,6 +272,10 @@ class Keeper:
             state.reach(end.file, end.position, end.epoch)
         self._save(query, number, state, batch)
 
+    def _check(self, state: JobState) -> None:
+        """End before the tables are changed if another driver has taken the job over: saving would be refused."""
+        job_state.check_newest(self._target.path, state, self._target.storage)
+
     def _save(self, query: str, number: int, state: JobState, batch: Batch) -> None:
         target = self._target
         if state.copied is None:
@@ -287,7 +295,7 @@ class Keeper:
             self._shown = shown
         self._saves += 1
         if self._saves % _SAVES_PER_VACUUM == 0:
-            job_state.vacuum(target.path, _STATE_HOURS, target.storage)
+            job_state.vacuum(target.path, _STATE_HOURS, target.storage, state.saved)
         self._vacuum(batch)
 
     def _vacuum(self, batch: Batch) -> None:
