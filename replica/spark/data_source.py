@@ -44,7 +44,7 @@ from .partition import LogPartition
 from .piece_sender import PieceSender
 from .read_task import SOURCE_NAMES, ReadPlan, Sink, read_piece
 from .source_options import SourceOptions, parse_options
-from .stream_connection import connection_options
+from .stream_connection import connection_options, named_for_spark
 from .stream_reader import BinlogStreamReader, find_start
 from .table_maps import first_table, warn_of_unmatched
 from .table_mode import spark_ddl, table_schema
@@ -70,6 +70,7 @@ class BinlogDataSource(DataSource):
         """The name of the format."""
         return NAME
 
+    @named_for_spark()
     def schema(self) -> str:
         """The schema of the rows, which Spark asks for unless the user gives one.
 
@@ -137,6 +138,7 @@ class BinlogReader(DataSourceReader):
         # Tasks need the plan only, so no password is pickled.
         return {"_plan": self._plan}
 
+    @named_for_spark()
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each piece of the files, or of the live source's log, as they are now."""
         options, sender = self._options, self._sender

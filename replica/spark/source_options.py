@@ -177,7 +177,7 @@ def parse_storage(text: str) -> dict[str, str]:
 def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     live = [
         name
-        for name in (*_CONNECTION, *_STARTING, "endingOffsets", "password", "passwordEnv", "passwordFile")
+        for name in (*CONNECTION, *_STARTING, "endingOffsets", "password", "passwordEnv", "passwordFile")
         if name in values
     ]
     if options.path is not None and live:
@@ -291,7 +291,7 @@ def _event_limit(values: Mapping[str, str]) -> int:
 
 
 def _connection(values: Mapping[str, str]) -> dict[str, str]:
-    found = {option: values[name] for name, option in _CONNECTION.items() if name in values}
+    found = {option: values[name] for name, option in CONNECTION.items() if name in values}
     given = [name for name in ("password", "passwordEnv", "passwordFile") if name in values]
     if len(given) > 1:
         raise ConfigurationError(f"{', '.join(given)}: give the password by one of them only")
@@ -359,7 +359,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
         "snapshotParallelism": ("snapshot_parallelism", whole_number(1, 64)),
     }
 )
-_CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
+#: Option -> option of ``replica.connect``.
+CONNECTION: Final[Mapping[str, str]] = MappingProxyType(
     {
         "host": "host",
         "port": "port",
@@ -384,5 +385,5 @@ _OTHERS: Final = (
     *("keyFileSecretEnv", "keyFileIterations", "storageOptions", "password", "passwordEnv", "passwordFile"),
 )
 _NAMES: Final = MappingProxyType(
-    {name.lower(): name for name in (*_FIELDS, *_CONNECTION, *_STARTING, *_OTHERS)}
+    {name.lower(): name for name in (*_FIELDS, *CONNECTION, *_STARTING, *_OTHERS)}
 )

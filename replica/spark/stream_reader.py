@@ -33,7 +33,7 @@ from .partition import LogPartition
 from .piece_sender import PieceSender, schemas_copy, spool_folder
 from .read_task import ReadPlan, read_piece
 from .source_options import SourceOptions
-from .stream_connection import connection_options
+from .stream_connection import connection_options, named_for_spark
 from .table_mode import schema_difference, table_schema
 
 # While no event arrives, Spark asks for the latest offset some 95 times a second; so wait a little before answering.
@@ -77,6 +77,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Offsets.
 
+    @named_for_spark()
     def initialOffset(self) -> Json:
         """The offset at which a new query begins."""
         if self._initial is None:
@@ -92,6 +93,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
+    @named_for_spark()
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> Json:
         """The offset at which the next micro-batch ends; ``start`` itself if no transaction has arrived since."""
         begin, _ = _parsed(start)
@@ -111,6 +113,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = self._take(live, begin, max_rows, max_bytes)
         return offset.to_dict() if offset.key > begin.key else begin.to_dict()
 
+    @named_for_spark()
     def prepareForTriggerAvailableNow(self) -> None:
         """With ``Trigger.AvailableNow`` the query ends where the log ends now."""
         self._target = self._log().end()
@@ -126,6 +129,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Pieces and rows.
 
+    @named_for_spark()
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
         """The pieces of the log between two offsets. What the spool lacks is fetched from the source again."""
         (first, is_copied), last = _parsed(start), Offset.from_dict(end)

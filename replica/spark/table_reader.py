@@ -35,7 +35,7 @@ from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from .json_text import decimal_texts
 from .source_options import SourceOptions, parse_options
-from .stream_connection import connection_options
+from .stream_connection import connection_options, named_for_spark
 from .table_mode import schema_difference, spark_type
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class TableReader(DataSourceReader):
         self._given = dict(given)
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
+    @named_for_spark()
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges of each task."""
         ranges, server = _run(_plan(parse_options(self._given), self._schema))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -13,11 +14,11 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 import replica.spark
-from protocol.errors import ConfigurationError
+from protocol.errors import AuthenticationError, ConfigurationError
 from protocol.rows.table import Table
 from replica.spark.envelope import envelope_schema
 from replica.spark.source_options import parse_options, parse_size
-from replica.spark.stream_connection import connection_options
+from replica.spark.stream_connection import connection_options, named_for_spark
 from replica.spark.table_mode import table_schema
 from replica.spool.offsets import Offset
 
@@ -150,3 +151,31 @@ def test_read_table_finds_the_place_itself() -> None:
     source = {"host": "127.0.0.1", "user": "repl", "table": "shop.orders", "snapshot": "only"}
     with pytest.raises(ConfigurationError, match="startingOffsets: read_table finds the place"):
         read_table(None, {**source, "startingOffsets": offset})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tlsCa": "/tls_ca/tls_ca.pem"}, "tlsCa: /tls_ca/tls_ca.pem: No such file"),
+        ({"tls": "disabled", "tlsCa": "/etc/hosts"}, "tlsCa needs tls='verify-ca'"),
+        ({"tlsKey": "/key"}, "tlsKey needs tlsCert, the certificate"),
+        ({"serverPublicKeyPath": "/nowhere"}, "serverPublicKeyPath: /nowhere: No such"),
+        ({"getServerPublicKey": "maybe"}, "getServerPublicKey: true or false"),
+        ({"enableCleartextPlugin": "x"}, "enableCleartextPlugin: true or false"),
+        ({"connectTimeout": "0"}, "connectTimeout: seconds from"),
+        ({"serverId": "0"}, "serverId: a whole number from 1"),
+        ({"onSchemaMismatch": "x"}, "onSchemaMismatch: one of error, positional"),
+        ({"heartbeat": "x"}, "heartbeat: seconds from"),
+    ],
+)
+def test_errors_of_the_connection_name_the_options_of_spark(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
+        connection_options(parse_options({"host": "db", "user": "u", **given}))
+
+
+def test_errors_of_the_server_name_the_options_of_spark() -> None:
+    remedy = "give server_public_key_path, or get_server_public_key=True, or tls='verify-ca' with tls_ca."
+    with pytest.raises(AuthenticationError) as raised, named_for_spark():
+        raise AuthenticationError(2061, "", "no", remedy)
+    for text in (str(raised.value), raised.value.remedy, str(pickle.loads(pickle.dumps(raised.value)))):
+        assert "give serverPublicKeyPath, or getServerPublicKey=True, or tls='verify-ca' with tlsCa." in text

@@ -236,8 +236,10 @@ def session_for(
     require_spark()
     from pyspark.sql import SparkSession
 
+    from ..stream_connection import named_for_spark
+
     before = SparkSession.getActiveSession()
-    with plain_errors():
+    with plain_errors(), named_for_spark():
         session = open_session(before, name=name, master=master, settings=settings)
         try:
             yield session
