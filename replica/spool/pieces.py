@@ -18,7 +18,7 @@ from protocol.binlog.events import Event, TableMapEvent, TransactionPayloadEvent
 from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
 from protocol.binlog.raw_reader import RawEventReader
 from protocol.constants import BINLOG_MAGIC, MAX_EVENT_SIZE
-from protocol.errors import TruncatedError
+from protocol.errors import CheckpointError, ConfigurationError, TruncatedError
 from protocol.records import field, record
 from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.compiler import Image, Row, RowCompiler, RowReader, reader_size
@@ -178,7 +178,15 @@ class PieceReader:
         uri = piece.uri or piece.path
         if not is_uri(uri):
             return None
-        found: Readable = open_input(uri, self._settings.storage)
+        try:
+            found: Readable = open_input(uri, self._settings.storage)
+        except ConfigurationError as error:
+            if not piece.uri:
+                raise
+            raise CheckpointError(
+                f"spoolDir: {error} -- this machine does not see the folder, or another query has the same spoolDir: "
+                "give each query one of its own, which all machines see"
+            ) from error
         return found
 
     @contextlib.contextmanager

@@ -3,12 +3,13 @@
     up to 16 MB        with the piece itself, which Spark sends to the task
     more               as immutable objects in ``spoolDir``, if that is a URI (``file:///mnt/shared/...``, ``s3://...``)
 
-An object has the bytes of one piece; its name says where in the log. Objects are deleted when Spark has committed the
-offset at their end. They can be made again from the driver's own spool, which can be fetched again from the source:
-so a run deletes all objects that an earlier one has left. This module knows no Spark.
+An object has the bytes of one piece; its name says of which run, and where in the log. Objects are deleted when Spark
+has committed the offset at their end. They can be made again from the driver's own spool, which can be fetched again
+from the source: so a run deletes all objects that an earlier one has left. This module knows no Spark.
 """
 
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -27,7 +28,8 @@ SHIPPED_BYTES: Final = 16 << 20
 # Without a place for objects a batch may be so large: the driver's JVM holds it.
 _MOST_BYTES: Final = 64 << 20
 _COPIED_BYTES: Final = 4 << 20
-_NAME: Final = re.compile(r"(\d{5})-(\d{10})-(\d{13})-(\d{13})\.piece")
+# The run stands first; earlier objects have none.
+_NAME: Final = re.compile(r"(?:[0-9a-f]{16}-)?(\d{5})-(\d{10})-(\d{13})-(\d{13})\.piece")
 
 
 class ObjectFolder:
@@ -36,6 +38,8 @@ class ObjectFolder:
     def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
         """Deletes the objects of an earlier run. Raises ``CheckpointError`` if the folder cannot be read or made."""
         self.uri = uri.rstrip("/")
+        # Another query with the same folder, of another source, must not replace an object that a task will read.
+        self._run = secrets.token_hex(8)
         self._system, self._path = file_system(self.uri, storage)
         try:
             make_folder(self._system, self._path)
@@ -53,7 +57,7 @@ class ObjectFolder:
 
     def put(self, piece: LogPiece) -> LogPiece:
         """The piece with its bytes in an object. Raises ``CheckpointError`` if the object cannot be written."""
-        name = _name(piece)
+        name = f"{self._run}-{_name(piece)}"
         if self._sizes.get(name) != piece.size:
             try:
                 self._write(name, piece)

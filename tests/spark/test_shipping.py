@@ -85,8 +85,24 @@ def test_objects_are_deleted_when_they_are_done(
     (spool / "of somebody else").touch()
     assert ObjectFolder(f"file://{spool}", NO_STORAGE).size == 0
     assert objects_of(spool) == ["of somebody else"]
-    with pytest.raises(ConfigurationError, match=r"\.piece: "):
+    with pytest.raises(
+        CheckpointError, match=r"^spoolDir: .*\.piece: .* or another query has the same spoolDir"
+    ):
         read_all([replace(pieces[0], uri=f"file://{spool}/{names[0]}")])
+
+
+def test_objects_of_two_queries_with_one_folder(logs: Path, tmp_path: Path) -> None:
+    """Their drivers are on two machines, and their sources have other rows at the same places of the log."""
+    pieces = [piece for piece in plan(f"{logs}/binlog.*", 2000) if not piece.is_whole]
+    expected = read_all(pieces[:1])
+    first, second = (ObjectFolder(f"file://{tmp_path}/spool", NO_STORAGE) for _ in range(2))
+    shipped = first.put(pieces[0])
+    other = tmp_path / "other"
+    other.write_bytes(bytes(pieces[0].start + pieces[0].size))
+    again = second.put(replace(pieces[0], path=str(other)))
+    assert read_all([shipped]) == expected
+    second.delete_up_to(again.places[1])
+    assert read_all([shipped]) == expected
 
 
 def test_files_by_uri(logs: Path) -> None:
