@@ -28,8 +28,8 @@ SHIPPED_BYTES: Final = 16 << 20
 # Without a place for objects a batch may be so large: the driver's JVM holds it.
 _MOST_BYTES: Final = 64 << 20
 _COPIED_BYTES: Final = 4 << 20
-# The run stands first; earlier objects have none.
-_NAME: Final = re.compile(r"(?:[0-9a-f]{16}-)?(\d{5})-(\d{10})-(\d{13})-(\d{13})\.piece")
+# The run stands first; earlier objects have none. On a disk an object begins with a dot until it is whole.
+_NAME: Final = re.compile(r"\.?(?:[0-9a-f]{16}-)?(\d{5})-(\d{10})-(\d{13})-(\d{13})\.piece")
 
 
 class ObjectFolder:

@@ -5,6 +5,7 @@ source files, spool and Delta tables take the same ones. What they leave out com
 process. A path without a scheme is a file of this machine, and not the business of this module.
 """
 
+import contextlib
 import fnmatch
 import re
 from collections.abc import Callable, Mapping
@@ -108,8 +109,15 @@ def write_whole(system: FileSystem, path: str, write: Callable[[pa.NativeFile], 
     is_disk = isinstance(system, LocalFileSystem)
     written = f"{folder}/.{name}" if is_disk else path
     make_folder(system, folder)
-    with system.open_output_stream(written) as target:
-        write(target)
+    try:
+        with system.open_output_stream(written) as target:
+            write(target)
+    except OSError:
+        if is_disk:
+            # A full disk gets its room back.
+            with contextlib.suppress(OSError):
+                system.delete_file(written)
+        raise
     if is_disk:
         system.move(written, path)
 

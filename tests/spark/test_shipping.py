@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import resource
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,12 +85,30 @@ def test_objects_are_deleted_when_they_are_done(
     assert objects_of(spool) == sorted(names[3:])
     # What a run has left is of no use to the next one, as another server's log may have the same places.
     (spool / "of somebody else").touch()
+    # It was killed while it wrote an object.
+    (spool / f".{names[4]}").touch()
     assert ObjectFolder(f"file://{spool}", NO_STORAGE).size == 0
     assert objects_of(spool) == ["of somebody else"]
     with pytest.raises(
         CheckpointError, match=r"^spoolDir: .*\.piece: .* or another query has the same spoolDir"
     ):
         read_all([replace(pieces[0], uri=f"file://{spool}/{names[0]}")])
+
+
+def test_a_full_disk_gets_its_room_back(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [piece for piece in plan(f"{logs}/binlog.*", 2000) if not piece.is_whole]
+    objects = ObjectFolder(f"file://{tmp_path}/spool", NO_STORAGE)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+        with pytest.raises(CheckpointError, match=r"^spoolDir "):
+            objects.put(pieces[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert objects_of(tmp_path / "spool") == []
+    assert read_all([objects.put(pieces[0])]) == read_all(pieces[:1])
 
 
 def test_objects_of_two_queries_with_one_folder(logs: Path, tmp_path: Path) -> None:
