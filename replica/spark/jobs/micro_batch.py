@@ -348,10 +348,9 @@ class Batch:
         if known is None:
             if wants(name) or name in state.absent:
                 raise _refused(action.new_table, f"it was renamed from {name}, whose rows are not known")
-            raise _refused(
-                action.new_table,
-                f"it was renamed from {name}, which is not kept: give both names to --tables",
-            )
+            # As online schema changes end: they fill another table, which then gets the name.
+            self._target.ask_for_copy(new)
+            raise _refused(new, f"it was renamed from {name}, which is not kept: give both names to --tables")
         self._flush(name, new)
         self._move(name, new)
         state.rename(name, new)

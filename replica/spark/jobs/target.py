@@ -11,6 +11,7 @@ from protocol.errors import ConfigurationError
 from protocol.records import field, record
 
 from ...spool.storage import NO_STORAGE, system_of
+from .copy_requests import Requests
 from .kept_table import PLANTED, KeptTable, table_path
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Target:
             return "begin a changelog of it in another folder; the changes so far stay in this one"
         words = ("mysql-replica", "spark", "resync", "--target", self.path, "--table", name)
         return f"copy it anew: {shlex.join(words)}"
+
+    def ask_for_copy(self, name: str) -> None:
+        """Have the job copy a table anew without a ``resync``, if it can."""
+        if self.is_live and self.parks and not self.kind.is_changelog:
+            Requests(self.path, self.storage).add(name)
 
     def table(self, name: str) -> KeptTable:
         """A table of the target."""
