@@ -10,7 +10,6 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -277,7 +276,8 @@ class JobState:
         yield "log", "is_changelog", json.dumps(self.is_changelog), None
         yield "log", "stamps", json.dumps(self.stamps), None
         for name, table in sorted(self.tables.items()):
-            yield "table", name, json.dumps(asdict(table)), None
+            facts = {fact: getattr(table, fact) for fact in TableState.__slots__}
+            yield "table", name, json.dumps(facts), None
         for name, waiting in sorted(self.waiting.items()):
             listed = [part_to_json(part) for part in waiting.parts]
             about = [waiting.key, schema_to_text(waiting.schema), waiting.since, listed]
