@@ -5,7 +5,6 @@ the shapes of its tables ``Unknown``, with the reason; no statement raises an er
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,9 +16,10 @@ from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.token_reader import TableName
 from .charset_names import NO_SHAPE, UnknownShapeError, charset_of, known
-from .drafts import altered_shape, created_shape, shape_like
-from .shape import ColumnShape, Shape
+from .drafts import altered_shape, created_shape, sequence_shape, shape_like
+from .shape import Shape
 from .shared import Shared
+from .temporary_names import TemporaryNames
 
 _MOST_TEXT: Final = 200
 _MOST_READ: Final = 4 * _MOST_TEXT
@@ -141,6 +141,8 @@ class Catalog:
         self.renamed: set[TableName] = set()
         #: Tables that a RENAME TABLE gave another name, and what they were, and are if it was a temporary one.
         self.left: dict[TableName, Shape | Unknown] = {}
+        #: What temporary tables are called. Sessions that log statements about them log how they are made.
+        self.temporary = TemporaryNames()
         #: Schemas that the last statement has made, changed or dropped.
         self.changed_schemas: set[str] = set()
         for table, shape in (tables or {}).items():
@@ -297,7 +299,7 @@ class _Step:
             shape = self._made(lambda: created_shape(read, charset, self._dialect))
         else:
             shape = self._like(read.like)
-            if self._statement.uses_temporary:
+            if self._statement.uses_temporary and not self._only_replaces(read, read.like):
                 shape = self._unknown(f"{read.like} may be a temporary table")
         if is_there and shape != self._get(read.table):
             # It was a table, which stays as it is; or a temporary one, and this makes a table.
@@ -308,6 +310,15 @@ class _Step:
         if left is not None and not _has_same_columns(shape, left):
             shape = self._unknown("a temporary table of its name may have been renamed before")
         self._set(read.table, shape)
+
+    def _only_replaces(self, read: ddl.CreateTable, like: TableName) -> bool:
+        """Whether it uses no temporary table: MariaDB marks what replaces a table as it marks what uses one."""
+        is_marked = self._dialect.is_mariadb and read.is_replaced and self._get(read.table) is not None
+        return is_marked and like not in self._catalog.temporary
+
+    def create_temporary(self, read: ddl.CreateTemporary) -> None:
+        """No table, but LIKE may mean it."""
+        self._catalog.temporary.add([read.table])
 
     def _is_like_temporary(self, read: ddl.CreateTable) -> bool:
         """Whether it may be what servers log of CREATE TABLE ... LIKE a temporary table.
@@ -354,6 +365,7 @@ class _Step:
 
     def rename_tables(self, read: ddl.RenameTables) -> None:
         if self._statement.uses_temporary:
+            self._catalog.temporary.add(ddl.tables_of(read))
             there = [table for table in ddl.tables_of(read) if self._get(table) is not None]
             self.lose(there, "temporary tables may have been renamed")
             return
@@ -380,6 +392,7 @@ class _Step:
     def alter_table(self, read: ddl.AlterTable) -> None:
         shape = self._get(read.table)
         if self._statement.uses_temporary:
+            self._catalog.temporary.add(ddl.tables_of(read))
             there = [table for table in ddl.tables_of(read) if self._get(table) is not None]
             self.lose(there, f"{read.table} may be a temporary table")
             return
@@ -461,6 +474,7 @@ def short_text(sql: str) -> str:
 _APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(
     {
         ddl.CreateTable: _Step.create_table,
+        ddl.CreateTemporary: _Step.create_temporary,
         ddl.CreateSequence: _Step.create_sequence,
         ddl.DropTables: _Step.drop_tables,
         ddl.DropViews: _Step.drop_views,
@@ -473,21 +487,3 @@ _APPLY: Final[Mapping[type, Callable[[_Step, Any], None]]] = MappingProxyType(
         ddl.DropSchema: _Step.drop_schema,
     }
 )
-
-
-@cache
-def sequence_shape() -> Shape:
-    """What MariaDB logs of a sequence whose numbers are BIGINT (sql_sequence.cc)."""
-    columns = [
-        ("next_not_cached_value", "bigint", False),
-        ("minimum_value", "bigint", False),
-        ("maximum_value", "bigint", False),
-        ("start_value", "bigint", False),
-        ("increment", "bigint", False),
-        ("cache_size", "bigint", True),
-        ("cycle_option", "tinyint", True),
-        ("cycle_count", "bigint", False),
-    ]
-    return Shape(
-        tuple(ColumnShape(name, kind, unsigned=unsigned, nullable=False) for name, kind, unsigned in columns)
-    )

@@ -6,6 +6,7 @@ another; then character sets, keys and hidden columns follow.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -67,6 +68,24 @@ def altered_shape(
 def shape_like(before: Shape, dialect: Dialect) -> Shape:
     """The shape of CREATE TABLE ... LIKE."""
     return _draft_of(before, dialect).finished()
+
+
+@cache
+def sequence_shape() -> Shape:
+    """What MariaDB logs of a sequence whose numbers are BIGINT (sql_sequence.cc)."""
+    columns = [
+        ("next_not_cached_value", "bigint", False),
+        ("minimum_value", "bigint", False),
+        ("maximum_value", "bigint", False),
+        ("start_value", "bigint", False),
+        ("increment", "bigint", False),
+        ("cache_size", "bigint", True),
+        ("cycle_option", "tinyint", True),
+        ("cycle_count", "bigint", False),
+    ]
+    return Shape(
+        tuple(ColumnShape(name, kind, unsigned=unsigned, nullable=False) for name, kind, unsigned in columns)
+    )
 
 
 def _draft_of(shape: Shape, dialect: Dialect) -> "_Draft":

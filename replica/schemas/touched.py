@@ -56,6 +56,9 @@ def linked_by(read: ddl.DdlStatement | None) -> Linked:
             return Linked(frozenset([EVERY]))
         case ddl.DropViews():
             return Linked(frozenset(read.views))
+        case ddl.CreateTemporary():
+            # It hides a table of its name from the CREATE TABLE ... LIKE of its session.
+            return Linked(frozenset([read.table]))
         case ddl.CreateTable(like=TableName() as like):
             return Linked(tables, tables | {like})
         case ddl.RenameTables() | ddl.AlterTable():

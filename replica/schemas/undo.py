@@ -103,8 +103,8 @@ class _Undo:
             if self._catalog.get(table) is not None:
                 self._set(table, self._catalog.get(table))
 
-    def truncate(self, read: ddl.TruncateTable) -> None:
-        """Rows alone."""
+    def pass_over(self, read: ddl.TruncateTable | ddl.CreateTemporary) -> None:
+        """Rows alone, or no table."""
 
     def unread(self, read: ddl.Unread) -> None:
         every = {*self._catalog.tables, *self._doomed.tables}
@@ -165,10 +165,11 @@ class _Undo:
 _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(
     {
         ddl.CreateTable: _Undo.create,
+        ddl.CreateTemporary: _Undo.pass_over,
         ddl.CreateSequence: _Undo.create,
         ddl.DropTables: _Undo.drop_tables,
         ddl.DropViews: _Undo.drop_views,
-        ddl.TruncateTable: _Undo.truncate,
+        ddl.TruncateTable: _Undo.pass_over,
         ddl.RenameTables: _Undo.rename_tables,
         ddl.AlterTable: _Undo.alter_table,
         ddl.Unread: _Undo.unread,

@@ -18,6 +18,7 @@ from .ddl_statements import (
     CreateSchema,
     CreateSequence,
     CreateTable,
+    CreateTemporary,
     DdlStatement,
     DropKey,
     DropSchema,
@@ -47,7 +48,7 @@ _READING_SETTINGS: Final = frozenset(
 def read_statement(sql: str, schema: str, dialect: Dialect) -> DdlStatement | None:
     """What a statement does to tables; None if it changes none. ``schema`` is the default schema.
 
-    Temporary tables are left out: their rows are not logged.
+    Of temporary tables, whose rows are not logged, only the names are read, where they are made.
     """
     reader = _Statement(TokenReader(sql, schema, dialect))
     try:
@@ -132,7 +133,7 @@ class _Statement:
         reader = self.reader
         is_replaced = reader.skip("OR", "REPLACE")
         if reader.skip("TEMPORARY"):
-            return None
+            return self._create_temporary()
         if reader.skip("TABLE"):
             return self._create_table(is_replaced=is_replaced)
         if reader.skip("SEQUENCE"):
@@ -173,6 +174,12 @@ class _Statement:
             is_conditional,
             is_replaced,
         )
+
+    def _create_temporary(self) -> DdlStatement | None:
+        if not self.reader.skip("TABLE"):
+            return None
+        self.reader.skip("IF", "NOT", "EXISTS")
+        return CreateTemporary(self.reader.table_name())
 
     def _create_options(self) -> tuple[TableOptions, bool]:
         """The options behind the columns; whether a SELECT or the like follows them."""

@@ -305,6 +305,13 @@ class CreateTable:
 
 
 @record(slots=True, frozen=True)
+class CreateTemporary:
+    """CREATE TEMPORARY TABLE, which only sessions with another binlog_format than ROW log: it changes no table."""
+
+    table: TableName
+
+
+@record(slots=True, frozen=True)
 class CreateSequence:
     """CREATE SEQUENCE, a table with one row; ``is_plain``: without AS, so that its numbers are BIGINT."""
 
@@ -391,6 +398,7 @@ class Unread:
 
 DdlStatement = (
     CreateTable
+    | CreateTemporary
     | CreateSequence
     | DropTables
     | DropViews

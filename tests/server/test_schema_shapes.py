@@ -55,13 +55,7 @@ def check(run: DdlRun) -> Findings:
     findings = compare(run)
     print(f"{run.server.name}: {findings}, {len(run.errors)} refused")
     assert not findings.problems, "\n".join(findings.problems[:5])
-    # MariaDB marks a table that replaces another as it marks those LIKE a temporary one.
-    unknown = [
-        reason
-        for reason in findings.unknown
-        if "may be a temporary table: " not in reason or "OR REPLACE" not in reason
-    ]
-    assert not unknown, unknown[:5]
+    assert not findings.unknown, findings.unknown[:5]
     return findings
 
 

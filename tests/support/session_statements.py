@@ -180,6 +180,16 @@ CASES: dict[str, Case] = {
     ),
 }
 MARIADB_CASES: dict[str, Case] = {
+    "replaced by a table like another": (
+        "CREATE TABLE t (z INT)",
+        "CREATE TABLE u (a INT, b INT)",
+        "CREATE OR REPLACE TABLE t LIKE u",
+        "SET SESSION binlog_format = MIXED",
+        "CREATE TEMPORARY TABLE u (b INT, a INT)",
+        "CREATE OR REPLACE TABLE t LIKE u",
+        "DROP TEMPORARY TABLE u",
+        "SET SESSION binlog_format = ROW",
+    ),
     "settings of one statement": (
         "CREATE TABLE t (a INT, b INT)",
         "SET STATEMENT max_statement_time = CAST(SUBSTRING('12' FROM 1 FOR 1) AS INT) FOR "

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from replica.schemas.catalog import Catalog, Statement, TableChange, Unknown, sequence_shape
+from replica.schemas.catalog import Catalog, Statement, TableChange, Unknown
+from replica.schemas.drafts import sequence_shape
 from replica.schemas.shape import Shape
 from replica.sql.dialect import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from replica.sql.token_reader import TableName
@@ -247,6 +248,44 @@ def test_mariadb_marks_what_replaces_a_table_as_what_is_like_a_temporary_one(
     catalog = catalog_of("CREATE TABLE shop.s (a INT)", dialect=MARIADB)
     catalog.apply(Statement(sql, "shop", MARIADB, "latin1", uses_temporary=True))
     assert isinstance(catalog.get(T), Shape) == is_known
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_known"),
+    [
+        (["CREATE TABLE t (a INT)"], True),
+        # It replaces no table: so the mark is that of a temporary table.
+        ([], False),
+        (["CREATE TABLE t (a INT)", "CREATE TEMPORARY TABLE IF NOT EXISTS s (b INT)"], False),
+        (["CREATE TABLE t (a INT)", "CREATE TEMPORARY TABLE x LIKE t", "ALTER TABLE x RENAME TO s"], False),
+        (["CREATE TABLE t (a INT)", "CREATE TEMPORARY TABLE x LIKE t", "RENAME TABLE x TO s"], False),
+        (["CREATE TABLE t (a INT)", "CREATE TEMPORARY TABLE x LIKE t"], True),
+    ],
+)
+def test_mariadb_marks_what_replaces_a_table_by_one_like_another(
+    statements: list[str], is_known: bool
+) -> None:
+    """Each CREATE OR REPLACE TABLE ... LIKE lost the names of its rows, if the source no longer had that table."""
+    catalog = catalog_of("CREATE TABLE shop.s (a INT, c TEXT)", dialect=MARIADB)
+    for sql in statements:
+        is_marked = not sql.startswith("CREATE TABLE")
+        catalog.apply(Statement(sql, "shop", MARIADB, "latin1", uses_temporary=is_marked))
+    base = catalog.get(TableName("shop", "s"))
+    catalog.apply(
+        Statement("CREATE OR REPLACE TABLE t LIKE s", "shop", MARIADB, "latin1", uses_temporary=True)
+    )
+    assert isinstance(catalog.get(T), Shape) == is_known
+    assert not is_known or catalog.get(T) == base
+
+
+def test_the_names_of_many_temporary_tables_are_not_kept() -> None:
+    catalog = catalog_of("CREATE TABLE shop.s (a INT)", "CREATE TABLE shop.t (b INT)", dialect=MARIADB)
+    for number in range(1001):
+        catalog.apply(
+            Statement(f"CREATE TEMPORARY TABLE x{number} (a INT)", "shop", MARIADB, uses_temporary=True)
+        )
+    catalog.apply(Statement("CREATE OR REPLACE TABLE t LIKE s", "shop", MARIADB, uses_temporary=True))
+    assert isinstance(catalog.get(T), Unknown)
 
 
 def test_the_reason_names_the_statement_that_lost_the_trail() -> None:
