@@ -48,6 +48,7 @@ from .table_list import (
 )
 from .touches import Row
 from .transaction_touches import TableId
+from .waiting_tables import WaitingTables
 from .window import Step, Window
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -86,8 +87,7 @@ class Copier:
         self._source: Source | None = None
         self._plans: dict[TableId, tuple[ReadPlan, _Shape]] = {}
         self._rows: dict[TableId, int] = {}
-        # Tables of which the log has told that they wait.
-        self._told: set[TableId] = set()
+        self._waiting = WaitingTables()
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._scan_lock = asyncio.Lock()
@@ -183,19 +183,7 @@ class Copier:
     def _tell_what_waits(self) -> None:
         if self._copy.in_flight >= self._most:
             return
-        for identity, table in self._copy.unfinished:
-            if identity in self._told or not (rows := table.awaits_file):
-                continue
-            self._told.add(identity)
-            name = ".".join(identity)
-            _LOGGER.warning(
-                "%s: the log does not tell all columns of %d changed rows (binlog_row_image, partial JSON). They are "
-                "read when they change again, or when the source begins a new log file (FLUSH BINARY LOGS). With "
-                "snapshot_locking='rows' they need not wait",
-                name,
-                rows,
-                extra=log_facts("copy-waits", source=self._options.address, table=name, rows=rows),
-            )
+        self._waiting.tell(self._copy, self._options.address)
 
     @property
     def _suffix(self) -> str:

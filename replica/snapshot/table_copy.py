@@ -105,10 +105,13 @@ class Delivery:
 
 @record(slots=True)
 class Counts:
-    """Numbers for the status: delivered chunks, and those of which a row was touched."""
+    """Numbers for the status: chunks delivered, chunks of which a row was touched; and for a warning ``anew``, how often
+    all that was read of the table was in vain.
+    """
 
     chunks: int = 0
     corrected: int = 0
+    anew: int = 0
 
 
 class TableCopy:
@@ -225,6 +228,7 @@ class TableCopy:
     def restart(self) -> None:
         """Copy the table again from its beginning, also if it is whole."""
         self.void()
+        self.counts.anew += 1
         self.progress = self.progress.anew()
 
     def begin_anew(self, place: Place) -> TableProgress:
@@ -321,6 +325,7 @@ class TableCopy:
         if window.touch(()) is not None:
             # Rows without a key cannot be corrected: read them again, until nothing touches them meanwhile.
             window.is_void = True
+            self.counts.anew += 1
             return None
         corrected = Corrected(window.rows, [], 0)
         return self._delivery(window, corrected, replace(self.progress, is_read=True))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from tests.server.support.copied_tables import Kept, Writers, make_table
 from tests.server.support.semi_sync_sources import acknowledged_slowly, waiting
 from tests.server.support.streams import SECONDS, stream_of
+from tests.server.support.xa_sessions import Steps, two_xa
 from tests.support.servers import Server
 
 ROWS, ORDERS, LONG_ORDERS = 400, 5, 100
@@ -77,3 +80,52 @@ async def test_a_table_is_copied_again_under_writers_whose_commits_wait(
         server.query(f"SET GLOBAL rpl_semi_sync_{server.semi_sync_word}_wait_point = 'AFTER_SYNC'")
         with acknowledged_slowly(server):
             await copy_again(server, schema, seed, LONG_ORDERS)
+
+
+def overlap(free: list[Steps], insert: str, is_over: threading.Event) -> None:
+    """XA transactions without end, of which one is always prepared."""
+    prepared = [free.pop()]
+    prepared[0]("START", insert, "END", "PREPARE")
+    while not is_over.wait(0.03):
+        free[0]("START", insert, "END", "PREPARE")
+        prepared.append(free.pop(0))
+        if not free:
+            prepared[0]("COMMIT")
+            free.append(prepared.pop(0))
+    for xa in prepared:
+        xa("COMMIT")
+
+
+async def test_a_copy_that_xa_transactions_keep_from_ending_is_told(
+    mysql97: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table without a key was read again at each commit, without end and without a word."""
+
+    def told() -> list[logging.LogRecord]:
+        return [one for one in caplog.records if getattr(one, "event", "") == "copy-restarts"]
+
+    with (
+        mysql97.fresh_schema() as schema,
+        two_xa(mysql97, schema) as one,
+        two_xa(mysql97, f"{schema}_") as two,
+    ):
+        mysql97.query(f"CREATE TABLE {schema}.nokey (a INT)")
+        is_over = threading.Event()
+        thread = threading.Thread(
+            target=overlap, args=([*one, *two], f"INSERT INTO {schema}.nokey VALUES (7)", is_over)
+        )
+        thread.start()
+        try:
+            async with (
+                asyncio.timeout(SECONDS),
+                stream_of(mysql97, start="snapshot", tables=f"{schema}.*") as stream,
+            ):
+                async for _ in stream.transactions():
+                    if told():
+                        break
+        finally:
+            is_over.set()
+            await asyncio.to_thread(thread.join)
+    [record] = told()
+    assert record.__dict__["table"] == f"{schema}.nokey"
+    assert "XA RECOVER" in record.getMessage()

@@ -1,0 +1,47 @@
+"""Log records about tables whose copies do not come to their end, and what the user can do."""
+
+import logging
+from typing import Final
+
+from ..config.log_facts import log_facts
+from .snapshot_copy import SnapshotCopy
+from .transaction_touches import TableId
+
+_LOGGER: Final = logging.getLogger(__name__)
+# A table without a key that was read so often may never come to its end. One that writers leave alone is read once.
+_MANY_TIMES: Final = 20
+
+
+class WaitingTables:
+    """Tells of each such table once."""
+
+    def __init__(self) -> None:
+        self._told: set[TableId] = set()
+
+    def tell(self, copy: SnapshotCopy, source: str) -> None:
+        """Look at the tables whose copies are not complete. ``source`` is its address."""
+        for identity, table in copy.unfinished:
+            if identity in self._told:
+                continue
+            name, rows, times = ".".join(identity), table.awaits_file, table.counts.anew
+            if rows:
+                self._told.add(identity)
+                _LOGGER.warning(
+                    "%s: the log does not tell all columns of %d changed rows (binlog_row_image, partial JSON). They "
+                    "are read when they change again, or when the source begins a new log file (FLUSH BINARY LOGS). "
+                    "With snapshot_locking='rows' they need not wait",
+                    name,
+                    rows,
+                    extra=log_facts("copy-waits", source=source, table=name, rows=rows),
+                )
+            elif times >= _MANY_TIMES and not table.key.names:
+                self._told.add(identity)
+                _LOGGER.warning(
+                    "%s: it has no key, and was read %d times: transactions changed it during each read, or XA "
+                    "transactions that were prepared before were committed behind it. Its copy ends when writers "
+                    "leave it alone for a moment, with no XA transaction on it prepared (XA RECOVER); or give it a "
+                    "primary key",
+                    name,
+                    times,
+                    extra=log_facts("copy-restarts", source=source, table=name, times=times),
+                )
