@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -26,6 +27,8 @@ from tests.support.checkpoints import FIRST, SECOND, checkpoint
 from tests.support.places import ROOT
 
 KILLED = -signal.SIGKILL
+#: Of Linux's prctl.
+SET_DUMPABLE = 4
 
 
 @pytest.fixture
@@ -223,6 +226,9 @@ def nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+        # Otherwise root in a container cannot see which files this process, and forks of it, have open.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(SET_DUMPABLE, 1)
 
 
 def test_a_directory_that_cannot_be_written() -> None:
