@@ -284,8 +284,7 @@ async def test_a_slow_consumer_holds_the_socket_and_not_memory(
         await writing
     resident = [int(sample) for sample in samples]
     print(last, resident)
-    # The buffers have filled within the first second or two. On a busy machine there are fewer samples than seconds.
-    assert len(resident) > 2
+    # The buffers have filled within the first second or two.
     assert max(resident[2:]) - resident[1] < 4_000
 
 
