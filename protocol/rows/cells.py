@@ -315,11 +315,17 @@ class CellTable:
     """Makes each distinct cell once, so that tables of one shape share their compiled code.
 
     ``makers`` makes the cell of each type; ``apply_diff`` applies a diff to a JSON value. Other readers of the same
-    layout bring their own.
+    layout bring their own. ``document`` makes their value of a JSON document that a SELECT has given.
     """
 
-    def __init__(self, makers: CellMakers = VALUE_CELLS, apply_diff: Function | None = None) -> None:
+    def __init__(
+        self,
+        makers: CellMakers = VALUE_CELLS,
+        apply_diff: Function | None = None,
+        document: Function | None = None,
+    ) -> None:
         self._makers = makers
+        self.document = document
         self.apply_diff = apply_diff or apply_json_diff
         #: Decompresses the columns of all cells; ``begin`` is called for each event.
         self.inflation = ColumnInflation()

@@ -12,16 +12,16 @@ ENUM and SET columns have to be selected as numbers of eight bytes.
 import json
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from math import isinf
-from typing import Final
+from typing import Any, Final
 
 from ..constants import ColumnType
 from ..errors import DecodeError
 from ..records import record, replace
 from ..values.inline import Memo, Shared
+from ..values.jsonb_text import render_json
 from ..values.readers import (
     MAX_TIME_HOURS,
     DatetimeValue,
@@ -181,6 +181,17 @@ def _read_json(data: bytes) -> object:
     return value
 
 
+def selected_document(value: Any) -> Any:
+    """The value that a SELECT gives for a document of the log: in its text dates, times and bytes are strings."""
+    if isinstance(value, dict):
+        return {name: selected_document(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [selected_document(element) for element in value]
+    if isinstance(value, Decimal | date | timedelta | bytes):
+        return _parse_json(render_json(value), 0)[0]
+    return value
+
+
 def _json(column: Column) -> Cell:
     return Cell("{f}[1]({v})", (_parse_json, _read_json), length_bytes=_LONG, quick=_QUICK_JSON)
 
@@ -253,8 +264,16 @@ RESULT_CELLS: CellMakers = {
     ColumnType.VECTOR: _long(read_vector),
 }
 
-#: A table of the cells of result rows; each reader has its own, whose caches are freed with it.
-result_cells = partial(CellTable, RESULT_CELLS)
+
+def result_cells(document: Function | None = None) -> CellTable:
+    """A table of the cells of result rows; each reader has its own, whose caches are freed with it.
+
+    ``document`` makes the values of JSON columns from Python's.
+    """
+    if document is None:
+        return CellTable(RESULT_CELLS)
+    read = _long(lambda data: document(_read_json(data)))
+    return CellTable({**RESULT_CELLS, ColumnType.JSON: read})
 
 
 @record(slots=True, frozen=True)

@@ -129,7 +129,7 @@ def _instant(value: object) -> object:
 
 _CONVERTERS: Final[Mapping[ColumnType, Convert]] = MappingProxyType(
     {
-        ColumnType.JSON: lambda value: valid_text(render_json(value)),
+        ColumnType.JSON: lambda document: valid_text(render_json(document.value)),
         ColumnType.ENUM: _label,
         ColumnType.SET: _label,
         **dict.fromkeys((ColumnType.STRING, ColumnType.VARCHAR, ColumnType.BLOB), _text),

@@ -13,6 +13,7 @@ from protocol.rows.table import Table, table_text
 
 from ..config.options import Options
 from ..config.snapshot_status import SnapshotStatus
+from ..render.json_values import document_cells
 from ..stream.binlog_stream import BinlogStream
 from ..transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent, SnapshotRowsEvent
 from ..transactions.transaction import Transaction
@@ -62,6 +63,7 @@ class Exporter:
                 stop=None,
                 checkpoints=None,
                 schemas=self._folder.schemas,
+                cells=document_cells(),
                 snapshot_restarts_after_ddl=True,
             )
         )

@@ -41,7 +41,10 @@ class RowFormat(Protocol):
         """The end of the files' names."""
 
     def prepare(self, table: Table, columns: Sequence[int], rows: Iterable[Row]) -> list[Any]:
-        """The rows in the form in which they are written: the columns with these indexes."""
+        """The rows in the form in which they are written: the columns with these indexes.
+
+        JSON columns have values of ``render.json_values``.
+        """
 
     def to_bytes(self, prepared: Any) -> bytes:
         """A prepared row as bytes; equal rows have equal bytes."""
@@ -107,7 +110,7 @@ class _Lines:
 
 
 class JsonLines(_Lines):
-    """One object per row, by column name; values as ``mysql-replica tail --format json`` writes them."""
+    """One object per row, by column name; values as ``mysql-replica tail --format json`` writes those of a copy."""
 
     suffix: Final = "jsonl"
 
@@ -164,7 +167,7 @@ def _csv_field(value: object) -> str:
 
 
 def _csv_document(value: Any) -> str:
-    return "" if value is None else _quoted(render_json(value))
+    return "" if value is None else _quoted(render_json(value.value))
 
 
 def _quoted(text: str) -> str:

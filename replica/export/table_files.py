@@ -11,12 +11,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from protocol.constants import ColumnType
 from protocol.errors import SchemaMismatchError, SourceConfigurationError
 from protocol.rows.column import ABSENT
 from protocol.rows.compiler import Row
+from protocol.rows.result_cells import selected_document
 from protocol.rows.table import Table
 from protocol.values.plain_values import plain_value
 
+from ..render.json_values import JsonDocument
 from .row_formats import RowFile, RowFormat
 
 # MariaDB's hidden columns of unique keys over long values: they are in the log, and cannot be selected.
@@ -43,6 +46,7 @@ class TableRows:
         self.columns = exported_columns(table)
         self._key = [table.column_names.index(name) for name in key]
         self._form = form
+        self._documents = [index for index in self.columns if table.columns[index].type is ColumnType.JSON]
 
     def prepare(self, rows: Sequence[Row]) -> list[Any]:
         """The prepared rows. ``SourceConfigurationError`` for a row that the log does not have whole."""
@@ -53,7 +57,17 @@ class TableRows:
                     "GLOBAL binlog_row_image=FULL on the source, reconnect its sessions, FLUSH BINARY LOGS, and copy "
                     "again"
                 )
+        if self._documents:
+            rows = [self._with_selected(row) for row in rows]
         return self._form.prepare(self.table, self.columns, rows)
+
+    def _with_selected(self, row: Row) -> Row:
+        """The row with documents as a SELECT gives them: the log can tell more, and equal rows must be equal here."""
+        values: list[Any] = list(row)
+        for index in self._documents:
+            if values[index] is not None:
+                values[index] = JsonDocument(selected_document(values[index].value))
+        return tuple(values)
 
     def keys(self, rows: Sequence[Row], prepared: Sequence[Any]) -> list[str]:
         """The keys of rows."""

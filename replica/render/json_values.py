@@ -43,4 +43,4 @@ _DOCUMENT_CELLS: CellMakers = {
 
 def document_cells(makers: CellMakers | None = None) -> CellTable:
     """Cells with ``JsonDocument`` for ``open_binlog(cells=...)``; ``makers`` replaces cells of other types."""
-    return CellTable({**VALUE_CELLS, **_DOCUMENT_CELLS, **(makers or {})}, _apply)
+    return CellTable({**VALUE_CELLS, **_DOCUMENT_CELLS, **(makers or {})}, _apply, JsonDocument)

@@ -61,6 +61,7 @@ async def touches_before(
             mariadb=source.is_mariadb,
             wants_table=lambda schema, name: (schema, name) in keys,
             columns=options.columns,
+            cells=options.cells,
         )
         decoder.checksum_enabled = checksums
         session.start_dump(file, FIRST_POSITION, 0, DumpFlag.NON_BLOCK | source.dump_flags)

@@ -1,5 +1,6 @@
 """How one table is read: the SELECTs of its rows, its bounds and its largest key. It asks no server."""
 
+from protocol.rows.cells import CellTable
 from protocol.rows.result_compiler import Row
 
 from ..schemas.logged_columns import logged_table
@@ -19,14 +20,24 @@ class ReadPlan:
     """
 
     def __init__(
-        self, schema: str, name: str, shape: Shape, *, is_mariadb: bool, where: str = "", suffix: str = ""
+        self,
+        schema: str,
+        name: str,
+        shape: Shape,
+        *,
+        is_mariadb: bool,
+        where: str = "",
+        suffix: str = "",
+        log_cells: CellTable | None = None,
     ) -> None:
         key = key_of(shape)
         self.shape = shape
         self.is_mariadb = is_mariadb
         self.table = logged_table(schema, name, shape, is_mariadb=is_mariadb)
         self.key_names = () if key is None else key_columns(key, shape)
-        self.select = SelectList(self.table, shape, self.key_names, is_mariadb=is_mariadb)
+        self.select = SelectList(
+            self.table, shape, self.key_names, is_mariadb=is_mariadb, log_cells=log_cells
+        )
         self._where = where
         self._suffix = suffix
         columns = [shape.columns[index] for index in self.select.key]

@@ -66,14 +66,22 @@ class SelectList:
 
     ``sql`` is the text between SELECT and FROM for rows, ``key_sql`` for keys alone. A row tuple has the columns of
     ``table`` in their order; a hash that MariaDB keeps for a unique key cannot be selected and is ABSENT. ``key`` has
-    the indexes of the key's columns.
+    the indexes of the key's columns. ``log_cells`` are the cells with which rows of the log are read.
     """
 
-    def __init__(self, table: Table, shape: Shape, key: Sequence[str], *, is_mariadb: bool) -> None:
+    def __init__(
+        self,
+        table: Table,
+        shape: Shape,
+        key: Sequence[str],
+        *,
+        is_mariadb: bool,
+        log_cells: CellTable | None = None,
+    ) -> None:
         self.table = table
         self.key = tuple(table.column_names.index(name) for name in key)
         self._is_mariadb = is_mariadb
-        cells = result_cells()
+        cells = result_cells(None if log_cells is None else log_cells.document)
         selectable = [index for index, column in enumerate(shape.columns) if column.role != "hash"]
         self._read_as = [
             column if index in self.key else _read_as(column) for index, column in enumerate(table.columns)

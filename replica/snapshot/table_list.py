@@ -186,6 +186,7 @@ async def read_plans(
             is_mariadb=source.is_mariadb,
             where=options.snapshot_where.get(table_text(*name), ""),
             suffix=suffix,
+            log_cells=options.cells,
         )
         for name, shape in shapes.items()
     }

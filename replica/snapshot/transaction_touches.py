@@ -29,6 +29,7 @@ from protocol.rows.column import ABSENT
 from protocol.rows.table import Table
 from protocol.values.jsonb_diff import JsonDiff
 
+from ..render.json_values import JsonChanges
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, statement_xid
 from ..transactions.replay import TransactionRestarted
 from .touches import DOUBTFUL, GONE, Key, Moved, Row, Touch, Touched, add_touch, changed, part_of, written
@@ -373,7 +374,8 @@ def _has_diffs(row: Row) -> bool:
 
 
 def _is_diff(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], JsonDiff)
+    is_list = isinstance(value, list) and bool(value) and isinstance(value[0], JsonDiff)
+    return is_list or isinstance(value, JsonChanges)
 
 
 def no_key(table: TableId) -> SourceConfigurationError:

@@ -22,6 +22,7 @@ from replica.export import table_files
 from replica.export.disk_errors import disk_errors
 from replica.export.row_formats import FORMATS, row_format
 from replica.export.work_folder import WorkFolder
+from replica.render.json_values import JsonDocument
 from tests.support.exported_files import exported_rows
 from tests.support.small_export import IDENTITY, PLACE, TABLE, change, finished, opened
 
@@ -283,7 +284,7 @@ KINDS: dict[str, tuple[Column, Any, Any, str]] = {
     "text": (Column("c", ColumnType.BLOB, 2, True, charset="utf8mb4"), "a\udcff", "a\ufffd", '"a?"'),
     "json": (
         Column("c", ColumnType.JSON, 4, True),
-        {"a": [1, "x"]},
+        JsonDocument({"a": [1, "x"]}),
         '{"a": [1, "x"]}',
         '"{""a"": [1, ""x""]}"',
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,19 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.gtid import AnyGtidSet, Gtid, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.rows.column import ABSENT
+from protocol.values.jsonb_diff import JsonDiff
+from replica.render.json_values import JsonChanges
 from replica.snapshot.log_touches import _Scan
 from replica.snapshot.marks import Place
-from replica.snapshot.touches import NEWEST_KEYS, Touch
+from replica.snapshot.touches import DOUBTFUL, NEWEST_KEYS, Touch
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.sql.dialect import Dialect
 from replica.sql.xa import Xid
 from tests.support.grouped_events import AT
 from tests.support.scripted_source import FILE, IDENTITY, SOURCE, TABLE, query
+
+DIFF = JsonDiff("replace", "$.a", b"\x05\x01\x00")
 
 
 def mysql_gtid(number: int) -> Event:
@@ -62,7 +68,7 @@ def test_xa_that_is_decided_behind_the_end_is_found_as_prepared(
 
 def test_the_newest_rows_that_were_made_are_those_of_transactions_that_may_be_invisible() -> None:
     """A row that a later transaction has changed was visible before."""
-    scan = _Scan(Place(FILE, 500), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect())
+    scan = _Scan(Place(FILE, 50000), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect())
 
     def transaction(*events: Event) -> tuple[object, ...]:
         scan.feed([query("BEGIN"), *events, XidEvent(*AT, 1)])
@@ -97,7 +103,16 @@ def test_an_alter_that_fails_waits_for_no_transaction() -> None:
     gave_up.status_variables = b"\x82\x08" + bytes(8)
     row = WriteRowsEvent(*AT, 1, TABLE, 0, b"", [(7, 2, 3)])
     for end, is_void in ((gave_up, False), (committed, True)):
-        scan = _Scan(Place(FILE, 500), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect(is_mariadb=True))
+        scan = _Scan(Place(FILE, 50000), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect(is_mariadb=True))
         scan.feed([began, query("BEGIN"), row, XidEvent(*AT, 1), end])
         assert (not scan.found.touched[IDENTITY]) is is_void
         assert (not scan.found.made[IDENTITY]) is is_void
+
+
+@pytest.mark.parametrize("changes", [[DIFF], JsonChanges((DIFF,))], ids=["values", "documents"])
+def test_a_partial_document_is_not_laid_over_a_row(changes: object) -> None:
+    """Whichever cells the log is read with: the command line has its own, and its reads got the differences."""
+    scan = _Scan(Place(FILE, 50000), {IDENTITY: KeyColumns(("id",), (0,))}, Dialect())
+    update: Any = ((7, ABSENT, ABSENT), (ABSENT, ABSENT, changes))
+    scan.feed([query("BEGIN"), UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [update]), XidEvent(*AT, 1)])
+    assert scan.found.touched == {IDENTITY: {(7,): DOUBTFUL}}
