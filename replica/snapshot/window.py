@@ -11,6 +11,7 @@ The rows then wait until the stream has reached the high mark. They are correcte
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Literal
 
 from protocol.rows.table import Table
 
@@ -19,6 +20,8 @@ from .touches import Key, Row, Segments, Touch
 
 #: A bound of a chunk as the server gave it: the bytes of the key's columns.
 Bound = tuple[bytes, ...]
+#: Which rows a window reads: see ``Window``.
+What = Literal["first", "chunk", "keys", "table"]
 
 
 class Step(Enum):
@@ -47,7 +50,7 @@ class Window:
 
     def __init__(
         self,
-        what: str,
+        what: What,
         segments: Segments,
         after: Bound | None,
         upto: Bound | None,
