@@ -105,8 +105,9 @@ class Delivery:
 
 @record(slots=True)
 class Counts:
-    """Numbers for the status: chunks delivered, chunks of which a row was touched; and for a warning ``anew``, how often
-    all that was read of the table was in vain.
+    """Numbers for the status: delivered chunks, and those of which a row was touched.
+
+    ``anew``, for a warning: how often all that was read of the table was in vain.
     """
 
     chunks: int = 0
