@@ -18,7 +18,7 @@ from re import finditer, fullmatch
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .errors import ConfigurationError, DecodeError
-from .intervals import cover, difference, intervals_text, union
+from .intervals import are_within, cover, difference, intervals_text, union
 from .records import record
 from .wire import Reader
 
@@ -229,7 +229,7 @@ class GtidSet:
 
     def __le__(self, other: "GtidSet") -> bool:
         """Whether the other set has every transaction of this one."""
-        return not self - other
+        return all(are_within(ends, other._ends.get(key, [])) for key, ends in self._ends.items())
 
     def __eq__(self, other: object) -> bool:
         return self._ends == other._ends if isinstance(other, GtidSet) else NotImplemented

@@ -55,6 +55,18 @@ def difference(ends: list[int], other: list[int]) -> list[int]:
     return result
 
 
+def are_within(ends: list[int], other: list[int]) -> bool:
+    """Whether the intervals of ``other`` have all numbers of those of ``ends``.
+
+    It looks at few of many intervals in ``other``: no two of them are adjacent, so one alone has all of an interval.
+    """
+    for start, end in pairs(ends):
+        index = bisect_right(other, start)
+        if index % 2 == 0 or other[index] < end:
+            return False
+    return True
+
+
 def intervals_text(ends: list[int]) -> str:
     """The intervals as a GTID set names them: ``:1-5:7``."""
     if len(ends) == 2 and ends[0] + 1 < ends[1]:

@@ -439,3 +439,23 @@ def test_a_checkpoint_after_each_transaction(
     assert text == plain_text(executed)
     assert names <= 2 * sources
     assert bounds < 2 * rounds * sources * 100
+
+
+class Counted(list[int]):
+    """Bounds that count how many of them are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        Counted.looks += 1
+        return super().__getitem__(index)
+
+
+def test_a_set_of_many_intervals_is_not_walked_through_for_a_subset() -> None:
+    """``serve`` asks this for each of its files: with a million intervals that took 2 s a file of the event loop."""
+    many = GtidSet(",".join(f"{A}:{3 * number + 1}" for number in range(2_000)))
+    [(key, ends)] = many._ends.items()
+    many._ends[key] = Counted(ends)
+    for text, is_within in (("1-6000", False), ("1", True), ("5998", True), ("4:10:14", False)):
+        assert (GtidSet(f"{A}:{text}") <= many) is is_within
+    assert 0 < Counted.looks < 100
