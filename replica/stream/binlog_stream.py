@@ -196,11 +196,11 @@ class BinlogStream(OneProcess, GroupedStream):
         if self._schemas.tracker.is_unsaved:
             # Rows behind a statement are not handed out before the store has what it did, also if this is cancelled.
             await self._schemas.save(self._account.progress)
-        if self._copy.is_known:
+        delivery = self._deliveries.current
+        if self._copy.is_known and delivery is not None:
             await self._copy.look()
         assert request is not None
         self._begin(request)
-        delivery = self._deliveries.current
         if self._has_ended or request is Ask.END:
             await self._finish()
         elif delivery is None:

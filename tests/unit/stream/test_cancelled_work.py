@@ -9,6 +9,7 @@ import pytest
 
 import replica
 from protocol.binlog.events import Event
+from protocol.errors import ConnectionLostError
 from replica.schemas.schema_keeper import SchemaKeeper
 from replica.stream.bounds import Bounds
 from replica.stream.stream_copy import StreamCopy
@@ -125,6 +126,27 @@ async def test_dropping_the_stream_ends_it(monkeypatch: pytest.MonkeyPatch) -> N
             await drop(held)
         await source.until_closed()
     assert asyncio.all_tasks() == before
+
+
+async def test_a_copy_is_not_begun_while_the_source_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It failed at the server that was lost, at once and again and again, and no other host was tried."""
+    connected = []
+
+    async def begin(self: StreamCopy) -> None:
+        connected.append(stream._deliveries.current is not None)
+        if len(connected) < 3:
+            raise ConnectionLostError("the server is away")
+        self._account.ordered.clear()
+
+    monkeypatch.setattr(StreamCopy, "_begin_ordered", begin)
+    async with (
+        serving(mysql(transaction(Log(), 1))) as source,
+        replica.connect(source.dsn, start="earliest", reconnect=QUICK) as stream,
+    ):
+        await stream.snapshot("w.t")
+        assert values([await anext(stream) for _ in range(EVENTS)]) == [1]
+        assert len(source.dumps) == 3
+    assert connected == [True] * 3
 
 
 async def test_closing_while_names_are_moved_closes_the_new_connection(
