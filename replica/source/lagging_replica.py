@@ -25,9 +25,8 @@ async def check_lag(
 
     ``held``: the newest transactions that the server has.
     """
-
     if isinstance(lacking, GtidSet):
-        is_coming = not lacking - await _received(session, source)
+        is_coming = lacking <= await _received(session, source)
     else:
         is_coming = not _are_passed(lacking, held) and await _replicates(session)
     if is_coming:
