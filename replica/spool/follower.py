@@ -27,6 +27,7 @@ from protocol.records import record
 
 from ..source.dump import is_behind_description, is_internal
 from ..source.same_log import note_file
+from ..source.server_facts import Identity
 from ..transactions.boundary import Progress
 from ..transactions.replay import COMPARED_BYTES, other_event
 from .offsets import Offset
@@ -49,7 +50,7 @@ class _Mark:
     position: int
     epoch: int
     begun: int | None
-    server: tuple[str | None, int | None]
+    server: Identity
     bytes: int
     rows: int
     added: list[Gtid | MariadbGtid]
@@ -175,7 +176,7 @@ class Follower:
         self,
         decoder: EventDecoder,
         progress: Progress,
-        server: tuple[str | None, int | None],
+        server: Identity,
         epoch: int,
         *,
         has_gtids: bool,

@@ -17,7 +17,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import file_number
 from protocol.records import field, record
 
-from ..source.server_facts import Source
+from ..source.server_facts import Identity, Source
 
 VERSION: Final = 1
 _KEYS: Final = ("version", "server_uuid", "server_id", "epoch", "file", "position", "gtid_set")
@@ -52,7 +52,7 @@ class Offset:
         return self.epoch, file_number(self.file), self.position
 
     @property
-    def identity(self) -> tuple[str | None, int | None]:
+    def identity(self) -> Identity:
         """UUID and id of the server whose log has ``file``."""
         return self.server_uuid, self.server_id
 
