@@ -142,7 +142,8 @@ def _decimal_cell(column: Column) -> Cell:
     """DECIMAL. If the point is where the column's scale puts it, ``_decimal`` is not called, which saves 80 ns.
 
     In up to four digits behind the point there is room for an exponent of three digits only, which is harmless; with
-    more digits the size of the number is tested.
+    more digits the size of the number is tested. Values are not remembered by their text: a column of 100 values took
+    130 ns less a row, one whose values do not recur 490 more.
     """
     scale = column.metadata & 0xFF
     number = "{f}[0]({v}.decode())"
@@ -158,7 +159,8 @@ def _decimal_cell(column: Column) -> Cell:
     return Cell("{f}[2]({v}.decode())", functions, length_bytes=SHORT, quick=quick)
 
 
-# A third of the time of json.loads, which first looks for an encoding and for spaces.
+# A third of the time of json.loads, which first looks for an encoding and for spaces. Documents of three keys that
+# are joined and parsed together take 0.33 us instead of 0.52, but then each row's tuple has to be made a second time.
 _parse_json = json.JSONDecoder(parse_float=_number).scan_once  # type: ignore[attr-defined]
 
 # Without a call of ``_read_json``, which takes 60 ns.

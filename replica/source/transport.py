@@ -22,7 +22,8 @@ from ..config.after_fork import cut_off, forget_in_children
 from ..config.options import Options
 from ..config.tls import broken_error, handshake_error
 
-#: asyncio reads at most this many bytes at once.
+#: asyncio reads at most this many bytes at once. Rows of a SELECT in reads of 1 MB were 80 reads in place of 190,
+#: with 100 to 2,600 more page faults, and no difference in processor time that a second measurement showed, too.
 CHUNK_SIZE: Final = 256 << 10
 #: The same of a log. After each read a source on the same machine goes on to send, partly on this processor: a stream
 #: of 43 MB took 0.212 s of processor time with reads of 256 KB, and 0.202 with 1 MB. With 2 MB it took 0.22, as
