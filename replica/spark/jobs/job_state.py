@@ -276,8 +276,8 @@ class JobState:
         yield "log", "is_changelog", json.dumps(self.is_changelog), None
         yield "log", "stamps", json.dumps(self.stamps), None
         for name, table in sorted(self.tables.items()):
-            facts = {fact: getattr(table, fact) for fact in TableState.__slots__}
-            yield "table", name, json.dumps(facts), None
+            values = {fact: getattr(table, fact) for fact in TableState.__slots__}
+            yield "table", name, json.dumps(values), None
         for name, waiting in sorted(self.waiting.items()):
             listed = [part_to_json(part) for part in waiting.parts]
             about = [waiting.key, schema_to_text(waiting.schema), waiting.since, listed]
