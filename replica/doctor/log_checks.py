@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
-from ..source.left_out import left_out
+from ..source.left_out import domain_filters, left_out
 from .facts import Facts
 from .finding import Finding, Remedy, listed, option_file, shell, sql
 from .settings import set_variable
@@ -74,7 +74,11 @@ def check_replication_filters(facts: Facts) -> Iterator[Finding]:
     if not facts.replication.is_replica:
         return
     channels = facts.replication.channels
-    found = {text: None for channel in channels for text in left_out(channel.filters, facts.options)}
+    found = {
+        text: None
+        for channel in channels
+        for text in (*left_out(channel.filters, facts.options), *domain_filters(channel.filters))
+    }
     if not found:
         yield Finding(name, "ok", "the source replicates all selected tables")
         return

@@ -5,7 +5,8 @@ stream that waits there gets nothing, and then the rows that are written after t
 (replicate_ignore_table, CHANGE REPLICATION FILTER) does not execute changes of some tables; with binlog_do_db or
 binlog_ignore_db a server does not log some schemas. GTID sets do not tell: they have these transactions.
 
-A stream may begin at such a server, and a warning is logged. It does not move there from another one.
+A stream may begin at such a server, and a warning is logged. It does not move there from another one, but for
+MariaDB's filters by domain (IGNORE_DOMAIN_IDS), which do not tell what they leave out.
 """
 
 import logging
@@ -35,6 +36,13 @@ _LOG_FILTERS: Final = ("binlog_do_db", "binlog_ignore_db")
 # The place of Replicate_Do_DB among the columns of a channel's status. MariaDB has two more in front.
 _FIRST_FILTER: Final = 12
 _SOURCE_ID: Final = 39
+# Replicate_Do_Domain_Ids and the next column are MariaDB's. Replicate_Rewrite_DB is where MariaDB 10.6 has a number.
+_DOMAIN_FILTERS: Final = ("replicate_do_domain_ids", "replicate_ignore_domain_ids")
+_FIRST_DOMAIN_FILTER: Final = 44
+_REWRITE: Final = "replicate_rewrite_db"
+_REWRITE_MARIADB, _REWRITE_MYSQL = 53, 54
+# (from,to) of MySQL, from->to of MariaDB.
+_REWRITTEN: Final = re.compile(r"\(([^,()]+),([^,()]+)\)|([^,>]+)->([^,]+)")
 # Cloud providers filter their servers' own tables. Only a user who names their schema wants them.
 _INTERNAL: Final = frozenset({"mysql", "sys", "information_schema", "performance_schema", "innodb_memcache"})
 
@@ -52,10 +60,14 @@ class Channel:
 
 @record(frozen=True, slots=True)
 class Replication:
-    """Whether a server is a replica (None: it does not say), and its channels."""
+    """Whether a server is a replica (None: it does not say), and its channels.
+
+    ``hides``: the user may not see filters by domain, nor those of MariaDB's named connections.
+    """
 
     is_replica: bool | None
     channels: tuple[Channel, ...] = ()
+    hides: bool = False
 
 
 def replication_questions(source: Source) -> list[Question]:
@@ -74,23 +86,28 @@ def replication_of(answers: Sequence[Answer], source: Source) -> Replication:
     """The replication of a server by its answers to ``replication_questions``."""
     status, *others = answers
     if not isinstance(status, ServerError):
-        return Replication(bool(status), tuple(_channel(row[2 * source.is_mariadb :]) for row in status))
+        return Replication(bool(status), tuple(_channel(row, source) for row in status))
     if not others or any(isinstance(answer, ServerError) for answer in others):
         return Replication(None)
     running, variables = (dict(answer) for answer in others if not isinstance(answer, ServerError))
     if running.get("Slaves_running", "0") == "0":
         return Replication(None)
-    return Replication(True, (Channel(_filters(_CHANNEL_FILTERS, map(variables.get, _CHANNEL_FILTERS))),))
+    names = (*_CHANNEL_FILTERS, _REWRITE)
+    return Replication(True, (Channel(_filters(names, map(variables.get, names))),), hides=True)
 
 
-def _channel(row: Sequence[TextValue]) -> Channel:
-    filters = _filters(_CHANNEL_FILTERS, row[_FIRST_FILTER:])
+def _channel(row: Sequence[TextValue], source: Source) -> Channel:
+    row = row[2 * source.is_mariadb :]
+    filters = {**_filters(_CHANNEL_FILTERS, row[_FIRST_FILTER:])}
+    if source.is_mariadb:
+        filters |= _filters(_DOMAIN_FILTERS, row[_FIRST_DOMAIN_FILTER:])
+    filters |= _filters([_REWRITE], row[_REWRITE_MARIADB if source.is_mariadb else _REWRITE_MYSQL :])
     return Channel(filters, str(row[_SOURCE_ID]) if len(row) > _SOURCE_ID else "")
 
 
 def _filters(names: Sequence[str], values: Iterator[TextValue] | Sequence[TextValue]) -> Filters:
     texts = (
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else value or "" for value in values
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "") for value in values
     )
     return dict(zip(names, texts, strict=False))
 
@@ -127,6 +144,9 @@ async def check_left_out(session: Session, source: Source, moved_from: Identity 
     lost = [left_out(filters, options) for filters in unlogged]
     by_channel = [left_out(channel.filters, options) for channel in replication.channels]
     found = sorted({text for texts in (*lost, *by_channel) for text in texts})
+    domains = sorted({text for channel in replication.channels for text in domain_filters(channel.filters)})
+    if not is_known and (domains or (replication.hides and moved_from is not None and not found)):
+        _warn(_domains_text(options, domains), options)
     if not found:
         return
     text = (
@@ -147,12 +167,34 @@ def _warn(text: str, options: Options) -> None:
     _LOGGER.warning("%s", text, extra=log_facts("changes-unlogged", source=options.address, reason=text))
 
 
+def domain_filters(filters: Filters) -> list[str]:
+    """MariaDB's filters by gtid_domain_id. Nobody can tell which tables are written in a domain."""
+    return [f"{name}={value}" for name in _DOMAIN_FILTERS if (value := filters.get(name, ""))]
+
+
+def _domains_text(options: Options, domains: Sequence[str]) -> str:
+    if domains:
+        return (
+            f"{options.address} is a replica that passes over domains of its source: {'; '.join(domains)} -- if "
+            "selected tables are written in these domains, take a server without this filter"
+        )
+    return (
+        f"{options.address} is a replica, and does not show the user whether IGNORE_DOMAIN_IDS, DO_DOMAIN_IDS or "
+        "filters of named connections leave out changes of selected tables -- GRANT SLAVE MONITOR ON *.* to the user"
+    )
+
+
 def left_out(filters: Filters, selection: Selection) -> list[str]:
     """The filters that may leave out tables of the selection, as texts such as "replicate_ignore_db=shop"."""
     tables = [(schema, table or "*") for schema, _, table in (one.partition(".") for one in selection.tables)]
     named = {schema for schema, _ in tables}
     wanted = TableFilter(selection.tables, selection.exclude_tables)
-    lists = {name: [item.strip() for item in value.split(",") if item] for name, value in filters.items()}
+    rewritten = _REWRITTEN.findall(filters.get(_REWRITE, ""))
+    lists = {
+        name: [item.strip() for item in value.split(",") if item]
+        for name, value in filters.items()
+        if name not in (*_DOMAIN_FILTERS, _REWRITE)
+    }
     executed = [item for name, items in lists.items() if name.endswith("do_table") for item in items]
     found = []
     for name, items in lists.items():
@@ -170,6 +212,9 @@ def left_out(filters: Filters, selection: Selection) -> list[str]:
             ]
         if lost:
             found.append(f"{name}={','.join(lost)}")
+    # Its log has these changes under another name.
+    pairs = [(one[0] or one[2], one[1] or one[3]) for one in rewritten]
+    found += [f"{_REWRITE}={old}->{new}" for old, new in pairs if wanted.may_want_tables_of(old.strip())]
     return found
 
 

@@ -74,6 +74,51 @@ async def test_a_stream_does_not_move_to_a_log_that_lacks_its_tables(
                 pass
 
 
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_a_stream_does_not_move_to_a_log_that_has_its_tables_by_another_name(
+    name: str, extra_server: Callable[..., Server]
+) -> None:
+    """Its rows were missing without an error."""
+    source, other, start = await asyncio.to_thread(
+        pair_of, extra_server, name, "--replicate-rewrite-db=shop->renamed"
+    )
+    with other.connect() as session, session.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("CREATE DATABASE renamed")
+        for table in ("orders", "audit"):
+            cursor.execute(f"CREATE TABLE renamed.{table} (id INT PRIMARY KEY)")
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=start, tables="shop.*") as stream,
+    ):
+        with pytest.raises(SourceChangedError, match="replicate_rewrite_db=shop->renamed"):
+            await rows_after_move(source, other, proxy, stream, 2)
+
+
+@pytest.mark.parametrize("may_see", [True, False])
+async def test_a_replica_that_passes_over_a_domain(
+    may_see: bool, extra_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows of its source are missing, and nobody was told: GTID sets do not have the domain until it is used."""
+    source, other, start = await asyncio.to_thread(pair_of, extra_server, "mariadb:11.8")
+    other.query("STOP SLAVE")
+    other.query("CHANGE MASTER TO IGNORE_DOMAIN_IDS = (7)")
+    other.query("START SLAVE")
+    if may_see:
+        other.query(f"GRANT SLAVE MONITOR ON *.* TO '{other.replica_user}'@'%'")
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(source.port) as proxy,
+        stream_through(proxy, source, start=start, tables="shop.*") as stream,
+    ):
+        assert await rows_after_move(source, other, proxy, stream, 2) == [(2,), (2,)]
+    [told] = [one.message for one in caplog.records if getattr(one, "event", "") == "changes-unlogged"]
+    assert ("replicate_ignore_domain_ids=7" if may_see else "GRANT SLAVE MONITOR") in told
+    finding = (await findings_of(other, tables="shop.*"))["replication filters"]
+    assert ("replicate_ignore_domain_ids=7" in finding.message) == may_see
+
+
 @pytest.mark.parametrize("comes_by_it", [True, False], ids=["its own", "another"])
 async def test_filters_of_one_channel_of_several(
     comes_by_it: bool, extra_server: Callable[..., Server]

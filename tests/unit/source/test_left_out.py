@@ -38,6 +38,11 @@ from tests.support.source_facts import MYSQL97
         ({"replicate_do_table": "shop.a"}, "shop.*", "", ["replicate_do_table=shop.a"]),
         ({"replicate_wild_do_table": "shop.o%"}, "shop.orders", "", []),
         ({"replicate_wild_do_table": "shop.o%"}, "shop.*", "", ["replicate_wild_do_table=shop.o%"]),
+        ({"replicate_rewrite_db": "(crm,x),(shop,y)"}, "shop.*", "", ["replicate_rewrite_db=shop->y"]),
+        ({"replicate_rewrite_db": "crm->x,shop->y"}, "shop.*", "", ["replicate_rewrite_db=shop->y"]),
+        # MariaDB 10.6 has the number of tries in its place.
+        ({"replicate_rewrite_db": "10"}, "*", "", []),
+        ({"replicate_do_domain_ids": "7", "replicate_ignore_domain_ids": "8, 9"}, "*", "", []),
         ({"replicate_do_db": "", "replicate_ignore_table": ""}, "*", "", []),
     ],
 )
@@ -53,6 +58,7 @@ def test_mariadb_tells_a_user_who_may_not_see_the_status() -> None:
     variables = [("replicate_ignore_table", "shop.audit"), ("replicate_events_marked_for_skip", "REPLICATE")]
     found = replication_of([refused, [("Slaves_running", "1")], variables], source)
     assert found.is_replica
+    assert found.hides
     [channel] = found.channels
     assert left_out(channel.filters, Selection(tables=("shop.*",))) == ["replicate_ignore_table=shop.audit"]
     assert replication_of([refused, [("Slaves_running", "0")], variables], source) == Replication(None)
