@@ -17,6 +17,7 @@ from protocol.constants import EVENT_TYPE_OFFSET, EventType
 from protocol.errors import ConfigurationError, DecodeError, ServerError
 from protocol.position import FIRST_POSITION, BinlogPosition, file_number, file_with_number, split_file_name
 
+from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
@@ -34,6 +35,8 @@ from ..source.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
+# Why a source's tables have no names.
+_NO_NAMES: Final = "the user sees no table"
 # Up to so many tables are asked for by name.
 _FEW: Final = 500
 #: Types of events that are statements.
@@ -44,7 +47,7 @@ class RelaySchemas:
     """The history of one relay's directory, in the file ``relay.schemas`` there (mode 0600)."""
 
     def __init__(self, options: Options, folder: str) -> None:
-        self._folder = folder
+        self._options, self._folder = options, folder
         self._store = FileSchemaStore(os.path.join(folder, RELAY_STORE))
         self._tracker = SchemaTracker(options)
         self._traits = LogTraits(is_mariadb=False, version=())
@@ -75,6 +78,25 @@ class RelaySchemas:
             _LOGGER.debug("the tables cannot be read: %s", error)
         self._tracker.use(self._traits, history)
         self.save()
+        if not source.is_relay and (history is None or not history.catalog.listed):
+            await self._warn_of_names(session)
+
+    async def _warn_of_names(self, session: Session) -> None:
+        """The copy is right, but whoever reads rows from it gets no names: they learn it now, and not then."""
+        options = self._options
+        if _NO_NAMES in options.warned:
+            return
+        options.warned.add(_NO_NAMES)
+        rows = await session.query("SHOW GLOBAL VARIABLES LIKE 'binlog_row_metadata'", 2)
+        if any(row[1] == "FULL" for row in rows):
+            return
+        _LOGGER.warning(
+            "the user sees no table of %s: readers of these files get no column names, but @1, @2... -- GRANT SELECT "
+            "on the tables to the user%s",
+            options.address,
+            ", or set binlog_row_metadata=FULL on the source" if rows else "",
+            extra=log_facts("names-unknown", table="*", reason=_NO_NAMES),
+        )
 
     def _followed(self, history: SchemaHistory, end: BinlogPosition, source: Source) -> SchemaHistory | None:
         """Apply the statements in the files after the history's head; None if not all files are there.

@@ -147,8 +147,14 @@ async def test_a_store_that_is_lost(server: Server, schema: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("server", ["mariadb:11.8"], indirect=True)
-async def test_tables_that_the_user_does_not_see(server: Server, schema: str, tmp_path: Path) -> None:
-    """Their columns are @1, @2... until the user may see them and the relay connects again."""
+async def test_tables_that_the_user_does_not_see(
+    server: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their columns are @1, @2... until the user may see them and the relay connects again: it says so."""
+
+    def told() -> list[str]:
+        return [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "names-unknown"]
+
     run_all(server, schema, FIRST)
     server.query("FLUSH BINARY LOGS")
     start = str(BinlogPosition(end_of_log(server).file, 4))
@@ -156,10 +162,13 @@ async def test_tables_that_the_user_does_not_see(server: Server, schema: str, tm
         run_all(server, schema, LATER[:3])
         await run_once(server, user, tmp_path, start)
         assert names_of(index_of(tmp_path), schema) == [None] * 2
+        [text] = told()
+        assert "GRANT SELECT" in text
         server.query(f"GRANT SELECT ON {schema}.* TO '{user}'@'%'")
         await run_once(server, user, tmp_path, start)
         run_all(server, schema, LATER[3:])
         await run_once(server, user, tmp_path, start)
+        assert len(told()) == 1
     with replica.open_binlog(index_of(tmp_path)) as log:
         found = [change.after or {} for event in log if is_of(event, schema) for change in event.changes()]
     assert found[2:] == ROWS[3:]
