@@ -31,9 +31,9 @@ def damaged(error: Exception) -> DecodeError:
     return DecodeError(f"the event's content is damaged: {error}")
 
 
-def wrong_checksum(raw: bytes) -> ChecksumError:
-    """The error for an event whose checksum is wrong."""
-    error = ChecksumError("the checksum does not match the event")
+def wrong_checksum(raw: bytes, file: str | None = None, position: int | None = None) -> ChecksumError:
+    """The error for an event whose checksum is wrong; a decoder adds its place itself."""
+    error = ChecksumError("the checksum does not match the event", file, position)
     error.damage = crc32(raw)
     return error
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.binlog.checksum import CRC32_ALGORITHM, algorithm_of, crc32_matches, is_damaged_description
+from protocol.binlog.damage import wrong_checksum
 from protocol.constants import (
     ARTIFICIAL,
     CHECKSUM_SIZE,
@@ -24,7 +25,6 @@ from protocol.constants import (
 )
 from protocol.errors import (
     ConfigurationError,
-    DecodeError,
     PositionInsideEventError,
     PositionPastEndError,
     ReplicaError,
@@ -382,9 +382,7 @@ class _Copy:
         else:
             is_damaged = self._has_checksums and not crc32_matches(raw)
         if is_damaged:
-            raise DecodeError(
-                "the checksum does not match the event", self.folder.file, self.folder.position, kind
-            )
+            raise wrong_checksum(raw, self.folder.file, self.folder.position)
         if kind == EventType.FORMAT_DESCRIPTION:
             self._has_checksums = algorithm == CRC32_ALGORITHM
             self.schemas.describe(raw)

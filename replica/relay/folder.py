@@ -21,6 +21,7 @@ from protocol.binlog.checksum import (
     crc32_matches,
     is_damaged_description,
 )
+from protocol.binlog.damage import wrong_checksum
 from protocol.constants import (
     BINLOG_MAGIC,
     ENCRYPTED_BINLOG_MAGIC,
@@ -169,7 +170,7 @@ class RelayFolder:
                         f"the event says that it ends at {next_position}, but it ends at {end}", position
                     )
                 if has_checksums and crc32(raw) != CRC32_RESIDUE:
-                    raise self._error("the checksum does not match the event", position)
+                    raise wrong_checksum(raw, self.file, position)
                 if position >= size:
                     add(raw)
                 else:

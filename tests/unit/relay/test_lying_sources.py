@@ -10,12 +10,14 @@ import pytest
 
 from protocol.constants import EventType
 from protocol.errors import (
+    ChecksumError,
     ConfigurationError,
     DecodeError,
     SourceChangedError,
     SourceConfigurationError,
     TruncatedError,
 )
+from replica.config.reconnect import FailureCount
 from replica.relay import BinlogRelay
 from tests.support.log_builder import LogBuilder
 from tests.support.raw_events import format_description, raw_event, rotate
@@ -148,6 +150,23 @@ async def test_damage_makes_of_an_event_one_that_is_left_out(copied: Path, damag
     last[byte] ^= bits
     with pytest.raises(DecodeError, match="checksum"):
         await relayed([ROTATE_CHECKED, *events[:-1], bytes(last)], copied, binlog_checksum="CRC32")
+
+
+@pytest.mark.parametrize("flags", [0, 0x20], ids=["an event", "one that is left out"])
+async def test_damage_that_differs_is_that_of_the_network(tmp_path: Path, flags: int) -> None:
+    """At one place, three times in a row, it ended a relay as if its source's log was damaged."""
+    log = LogBuilder()
+    log.transaction([1])
+    count, failures = FailureCount(), list[bool]()
+    for bit in (1, 1, 1, 2, 4, 8):
+        damaged = bytearray(log.event(1))
+        damaged[-6] ^= bit
+        damaged[17] ^= flags
+        events = [ROTATE_CHECKED, log.event(0), bytes(damaged)]
+        with pytest.raises(ChecksumError, match=r"bin\.000001, at \d+") as caught:
+            await relayed(events, tmp_path / f"{bit}", binlog_checksum="CRC32")
+        failures.append(count.add(caught.value).is_repeated)
+    assert failures == [False, False, True, False, False, False]
 
 
 async def test_a_log_that_was_reset(copied: Path) -> None:
