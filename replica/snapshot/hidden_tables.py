@@ -26,6 +26,8 @@ from .transaction_touches import TableId
 
 # ER_TABLEACCESS_DENIED_ERROR
 _DENIED: Final = 1142
+# A checkpoint names few of them, and each CREATE TABLE and each checkpoint took as long as there were tables.
+_MOST_STATED: Final = 1000
 
 
 async def check_unnamed(
@@ -66,8 +68,11 @@ async def check_unnamed(
 def stated_with(
     stated: frozenset[TableId] | None, statement: object, copied: Collection[TableId]
 ) -> frozenset[TableId] | None:
-    """``Unnamed.stated`` after one more statement; None if it is not known which tables it made or dropped."""
-    if stated is None or (isinstance(statement, ddl.Unread) and statement.is_about_any):
+    """``Unnamed.stated`` after one more statement; None if it is not known which tables it made or dropped, or if these
+    are too many.
+    """
+    is_about_any = isinstance(statement, ddl.Unread) and statement.is_about_any
+    if stated is None or is_about_any or len(stated) > _MOST_STATED:
         return None
     if isinstance(statement, ddl.DropSchema):
         return stated.union(table for table in copied if table[0] == statement.schema)
