@@ -44,7 +44,13 @@ async def has_all(stream: replica.BinlogStream, size: int) -> None:
     delivery = stream._deliveries.current
     assert delivery is not None
     receiver = delivery.dump.session._transport._receiver
-    await until(lambda: receiver._size >= size)
+
+    def arrived() -> bool:
+        # On a busy machine it comes in small chunks, and the socket is not read while many of them wait.
+        receiver.go_on()
+        return receiver._size >= size
+
+    await until(arrived)
 
 
 def size_of(log: Log) -> int:
