@@ -8,7 +8,6 @@ The source is asked over the stream's own connection before the dump, later over
 for a lock of the source longer than a second: a semi-synchronous source may hold it until the stream acknowledges.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -32,6 +31,7 @@ from protocol.position import (
 from protocol.rows.table import Table
 
 from ..config.checkpoint import FileCheckpointStore, settled
+from ..config.daemon_thread import in_thread
 from ..config.options import Options
 from ..config.reconnect import is_account_limit, is_passing_refusal
 from ..config.schema_store import SUFFIX, FileSchemaStore, SchemaStore
@@ -458,7 +458,7 @@ async def _before(
     if len(statements) < _MANY_STATEMENTS:
         # A program that forks has no thread without need.
         return history_before(source, place, catalog, statements)
-    return await asyncio.to_thread(history_before, source, place, catalog, statements)
+    return await in_thread(history_before, source, place, catalog, statements)
 
 
 async def stored_history(store: SchemaStore) -> SchemaHistory | None:

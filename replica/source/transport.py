@@ -19,6 +19,7 @@ from protocol.binlog.freed_blocks import keep_freed_blocks
 from protocol.errors import ConfigurationError, ConnectionLostError
 
 from ..config.after_fork import cut_off, forget_in_children
+from ..config.daemon_thread import in_thread
 from ..config.options import Options
 from ..config.tls import broken_error, handshake_error
 
@@ -115,7 +116,7 @@ async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receive
     """
     loop, addresses = asyncio.get_running_loop(), [options.host]
     if not _is_address(options.host):
-        found = await loop.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+        found = await in_thread(socket.getaddrinfo, options.host, options.port, 0, socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(_address_text(*address) for *_, address in found))
     failures = []
     for address in addresses:
