@@ -51,7 +51,7 @@ async def test_a_name_with_an_address_that_does_not_answer(monkeypatch: pytest.M
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
 
-    async def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+    def resolve(*_: object) -> list[tuple[object, ...]]:
         return [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, plain.port))
             for host in ("127.0.0.2", "127.0.0.1")
@@ -62,7 +62,7 @@ async def test_a_name_with_an_address_that_does_not_answer(monkeypatch: pytest.M
             # A listener that accepts nobody, and whose queue is full: packets of others are dropped.
             dead = stack.enter_context(socket.create_server(("127.0.0.2", plain.port), backlog=0))
             stack.enter_context(socket.create_connection(dead.getsockname()))
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+            monkeypatch.setattr(socket, "getaddrinfo", resolve)
             named = replace(
                 plain, host="db.example", hosts=(("db.example", plain.port),), connect_timeout=1.0
             )
