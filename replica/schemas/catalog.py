@@ -34,6 +34,11 @@ class Unknown:
     reason: str
 
 
+@record(slots=True, frozen=True)
+class Lost(Unknown):
+    """A shape that a later statement has taken away, as DROP TABLE: only the log before this place can tell it."""
+
+
 def by_schema(tables: Iterable[TableName]) -> dict[str, dict[TableName, None]]:
     """The tables of each schema, in their order."""
     found: dict[str, dict[TableName, None]] = {}

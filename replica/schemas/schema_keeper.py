@@ -371,7 +371,7 @@ class SchemaKeeper:
         """The same history from an earlier place on; ``found`` are the statements from there to its beginning."""
         catalog = self.tracker.tables_at(history.begin) or Catalog()
         longer = await _before(history.source, place, catalog, found)
-        longer.join(history)
+        longer.join(history, has_gap=False)
         return longer
 
     async def _read_again(

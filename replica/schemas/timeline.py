@@ -14,7 +14,7 @@ from protocol.position import BinlogPosition, is_older
 from protocol.records import replace
 
 from ..sql.token_reader import TableName
-from .catalog import Catalog, Listed, Statement, TableChange, Unknown, other_tables
+from .catalog import Catalog, Listed, Lost, Statement, TableChange, Unknown, other_tables
 from .log_places import Place, file_of, place_of
 from .shape import ColumnShape, Shape
 from .shared import Shared
@@ -243,10 +243,16 @@ class SchemaHistory:
         self._put(table, place, state)
         self.catalog.set(table, self._timelines[table].last)
 
-    def join(self, later: "SchemaHistory") -> None:
-        """Take over another history of the same log, from the other history's beginning on."""
+    def join(self, later: "SchemaHistory", *, has_gap: bool = True) -> None:
+        """Take over another history of the same log, from the other history's beginning on.
+
+        Without a gap between them, what this one knows up to there stays where the other one has lost it.
+        """
         for table, timeline in later.tables.items():
             for place, state in timeline:
+                is_lost = place <= later._begin and isinstance(state, Lost) and not has_gap
+                if is_lost and isinstance(self.shape_at(table, later.begin), Shape):
+                    continue
                 self._join(table, max(place, later._begin), state)
         for table in self._timelines.keys() - later.tables.keys():
             self._join(table, later._begin, None)

@@ -17,6 +17,7 @@ from ..sql.token_reader import TableName
 from .catalog import (
     NO_SUCH_TABLE,
     Catalog,
+    Lost,
     Statement,
     Unknown,
     keeps_table,
@@ -79,7 +80,7 @@ class _Undo:
         self._catalog.set(table, state)
 
     def _unknown(self, reason: str) -> Unknown:
-        return Unknown(f"{reason}, before: {short_text(self._statement.sql)}")
+        return Lost(f"{reason}, before: {short_text(self._statement.sql)}")
 
     def lose(self, tables: Iterable[TableName], reason: str) -> None:
         for table in tables:

@@ -155,6 +155,25 @@ async def test_names_that_an_older_file_gives(
     assert changes[-1] == {"id": 2, "b": "x"}
 
 
+async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
+    server: Server, schema: str
+) -> None:
+    """Behind rows of another table, too: they have begun the history at a place where these names were lost."""
+    begin_log(server)
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(9))")
+    server.query(f"CREATE TABLE {schema}.o (id INT PRIMARY KEY)")
+    file, position, *_ = server.query(server.log_status)[0]
+    for sql in ("INSERT INTO {}.o VALUES (1)", "INSERT INTO {}.t VALUES (1, 'x')", "DROP TABLE {}.t"):
+        server.query(sql.format(schema))
+    start, tables = replica.BinlogPosition(file, int(position)), f"{schema}.*"
+    async with replica.connect(server.dsn(), start=start, stop="now", tables=tables) as stream:
+        events = [event async for event in stream if isinstance(event, replica.RowsEvent)]
+    assert [change.after for event in events for change in event.changes()] == [
+        {"id": 1},
+        {"id": 1, "v": "x"},
+    ]
+
+
 @pytest.mark.parametrize("mismatch", ["error", "positional"])
 @pytest.mark.parametrize("added", [False, True], ids=["dropped", "added and dropped"])
 async def test_names_that_an_older_part_of_the_log_gives_behind_rows_of_another_table(

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
-from replica.schemas.catalog import Catalog, Statement, Unknown
+from replica.schemas.catalog import Catalog, Lost, Statement, Unknown
 from replica.schemas.shape import ColumnShape, Key, Shape
 from replica.schemas.timeline import SchemaHistory
 from replica.sql.token_reader import TableName
@@ -111,6 +111,20 @@ def test_what_is_read_anew() -> None:
     assert again.catalog.get(T) == Unknown("lost")
     history.set_at(other, at("000001:300"), None)
     assert history.catalog.get(other) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "has_gap", "expected"),
+    [(Lost("x"), False, "a b"), (Lost("x"), True, "unknown"), (Unknown("x"), False, "unknown")],
+)
+def test_what_an_older_history_knows(state: Unknown, has_gap: bool, expected: str) -> None:
+    """It tells what a DROP has taken from the later one, but not behind a gap, nor where names are in doubt."""
+    history = history_of(*CHANGES[:1])
+    later = SchemaHistory("uuid", at("000001:200"), Catalog())
+    later.set_at(T, at("000001:200"), state)
+    later.apply(Statement("DROP TABLE t", "shop", MYSQL), at("000001:300"))
+    history.join(later, has_gap=has_gap)
+    assert [told(history, f"000001:{place}") for place in (199, 200, 300)] == ["a b", expected, "none"]
 
 
 def test_pruning() -> None:
