@@ -322,7 +322,8 @@ class SchemaKeeper:
             named = self.tracker.named(event)
             if named is not None:
                 return named, place
-            is_known = begin < end <= place and not is_doubtful(history.shape_before(name, end))
+            is_whole = not (is_doubtful(history.shape_before(name, end)) or history.has_lost(name, end))
+            is_known = begin < end <= place and is_whole
             if is_known or not any(place < changed for changed in history.places_of(name)):
                 break
         before = history.shape_at(name, place)

@@ -243,6 +243,10 @@ class SchemaHistory:
         self._put(table, place, state)
         self.catalog.set(table, self._timelines[table].last)
 
+    def has_lost(self, table: TableName, position: BinlogPosition) -> bool:
+        """Whether only an older part of the log can tell the table's shape at a place."""
+        return isinstance(self.shape_at(table, position), Lost)
+
     def join(self, later: "SchemaHistory", *, has_gap: bool = True) -> None:
         """Take over another history of the same log, from the other history's beginning on.
 

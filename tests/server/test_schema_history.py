@@ -155,13 +155,21 @@ async def test_names_that_an_older_file_gives(
     assert changes[-1] == {"id": 2, "b": "x"}
 
 
+@pytest.mark.parametrize("is_swapped", [False, True], ids=["created", "swapped in"])
 async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
-    server: Server, schema: str
+    server: Server, schema: str, is_swapped: bool
 ) -> None:
-    """Behind rows of another table, too: they have begun the history at a place where these names were lost."""
+    """Behind rows of another table, too: they have begun the history at a place where these names were lost.
+
+    What had the table's name up to just that place, and has another shape, does not tell them.
+    """
     begin_log(server)
-    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v VARCHAR(9))")
     server.query(f"CREATE TABLE {schema}.o (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {schema}.{'n' if is_swapped else 't'} (id INT PRIMARY KEY, v VARCHAR(9))")
+    if is_swapped:
+        server.query("FLUSH BINARY LOGS")
+        server.query(f"CREATE TABLE {schema}.t (w INT)")
+        server.query(f"RENAME TABLE {schema}.t TO {schema}.old, {schema}.n TO {schema}.t")
     file, position, *_ = server.query(server.log_status)[0]
     for sql in ("INSERT INTO {}.o VALUES (1)", "INSERT INTO {}.t VALUES (1, 'x')", "DROP TABLE {}.t"):
         server.query(sql.format(schema))
