@@ -68,9 +68,7 @@ async def check_unnamed(
 def stated_with(
     stated: frozenset[TableId] | None, statement: object, copied: Collection[TableId]
 ) -> frozenset[TableId] | None:
-    """``Unnamed.stated`` after one more statement; None if it is not known which tables it made or dropped, or if these
-    are too many.
-    """
+    """``Unnamed.stated`` after one more statement; None if the tables it made or dropped are unknown, or too many."""
     is_about_any = isinstance(statement, ddl.Unread) and statement.is_about_any
     if stated is None or is_about_any or len(stated) > _MOST_STATED:
         return None
