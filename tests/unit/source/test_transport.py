@@ -76,14 +76,14 @@ async def test_a_name_with_a_link_local_address(monkeypatch: pytest.MonkeyPatch)
     """Such an address means nothing without the interface that it is on."""
     tried = []
 
-    async def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
+    def resolve(*_: object) -> list[tuple[object, ...]]:
         return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", 3306, 0, 2))]
 
     async def connect(_: object, host: str, port: int) -> None:
         tried.append(host)
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", connect)
     with pytest.raises(ConnectionLostError, match="Network is unreachable"):
         await Transport.connect(Options.build(None, {"user": "repl", "host": "db.local"}))
