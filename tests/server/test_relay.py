@@ -140,7 +140,7 @@ async def test_a_relay_is_killed(
     seed: int, server: Server, schema: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """While a source writes and begins new files: after so many kills the files are the source's."""
-    kills, changes = (50, 100_000) if pytestconfig.getoption("long") else (10, 15_000)
+    kills, changes = (50, 100_000) if pytestconfig.getoption("long") else (20, 30_000)
     rng = random.Random(seed)
     close_file(server)
     first = end_of_log(server).file
