@@ -84,6 +84,22 @@ def test_a_checkpoint_that_is_an_older_copy(
             job(spark, options, str(target), pace=Pace(once=True))
 
 
+@pytest.mark.parametrize("job", [mirror.start, changelog.start, as_delta])
+def test_a_job_that_was_killed_while_it_wrote_its_first_offsets(
+    spark: SparkSession, tmp_path: Path, job: Callable[..., Any]
+) -> None:
+    """Spark left an unfinished file then, and refused to begin the query again for ever."""
+    target = tmp_path / "t"
+    offsets = Path(state_of(str(target)).checkpoint) / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.7b1b62ad-5bd5-4e35-bb83-1f2a1ee1b8ad.tmp").write_text("v1\n")
+    (offsets / "..0.7b1b62ad-5bd5-4e35-bb83-1f2a1ee1b8ad.tmp.crc").touch()
+    with DemoSource() as source:
+        options = connection_to(source) | {"includeTables": f"{SCHEMA}.*", "startingOffsets": "earliest"}
+        await_queries(job(spark, options, str(target), pace=Pace(once=True)))
+    assert (offsets / "0").exists()
+
+
 @pytest.fixture(name="source")
 def demo() -> Iterator[dict[str, str]]:
     """A live source, whose first table alone has changes in the later micro-batches of a query."""

@@ -86,9 +86,11 @@ def start(
     frame = with_day(frame) if schema is None else counted(frame)
     storage = storage_of(source)
     from replica.spark.jobs.changelog_layout import note_layout, partitions_of
+    from replica.spark.jobs.checkpoints import delete_unfinished
     from replica.spark.jobs.target_kind import check_kind
 
     check_kind(target, format, storage)
+    delete_unfinished(state.checkpoint, storage)
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
