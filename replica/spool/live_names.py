@@ -40,7 +40,7 @@ from ..sql.token_reader import TableName
 from ..transactions.boundary import Progress
 from .copied_names import CopiedSchemaStore
 from .offsets import Key, Offset
-from .placed_shapes import NamelessTables, PlacedShapes, between
+from .placed_shapes import PlacedShapes, PlacedTables, between
 from .spool import Segment
 from .storage import StoredFile
 
@@ -72,7 +72,7 @@ class LiveNames:
         self.epoch = 0
         self._waiting: list[tuple[TableMapEvent, int]] = []
         self._shapes: dict[str, tuple[tuple[Key, Shape | None], ...]] = {}
-        self._nameless = NamelessTables()
+        self._placed = PlacedTables()
         # The table maps of the last stretch of the log that were named since the last statement.
         self._named: dict[int, tuple[Table, Table]] = {}
         self.is_open = False
@@ -84,7 +84,7 @@ class LiveNames:
 
     def shapes(self, begin: Key, end: Key) -> PlacedShapes:
         """The shapes that a piece between two places of the log needs."""
-        tables = self._nameless.between(begin, end)
+        tables = self._placed.between(begin, end)
         # The thread that reads the log adds tables.
         return between({name: self._shapes[name] for name in tables if name in self._shapes}, begin, end)
 
@@ -126,7 +126,7 @@ class LiveNames:
             if epoch < end.epoch:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._folder, name))
-        self._nameless.trim(end.key)
+        self._placed.trim(end.key)
         for table, states in list(self._shapes.items()):
             kept = next(
                 (number for number, (place, _) in enumerate(states, 1) if place <= end.key), len(states)
@@ -212,11 +212,11 @@ class LiveNames:
     def _table_map(self, event: TableMapEvent, epoch: int) -> None:
         table = event.table
         if table.names_from is None:
-            if self._nameless.enter(_place(event, epoch)):
+            if self._placed.enter(_place(event, epoch)):
                 self._named.clear()
             before, named = self._named.get(id(table), (None, None))
             if before is not table:
-                self._nameless.add(table_text(table.schema, table.name))
+                self._placed.add(table_text(table.schema, table.name))
                 named = self._tracker.named(event)
                 if named is None:
                     self._waiting.append((event, epoch))

@@ -5,8 +5,8 @@ schema history: the spool's (``live_names``), or that of a relay beside its file
 """
 
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -22,8 +22,8 @@ from .offsets import Key
 PlacedShapes = Mapping[str, tuple[tuple[Key, Shape | None], ...]]
 
 _STRETCH_BYTES: Final = 1 << 18
-# Behind every place.
-_END: Final = (sys.maxsize, 0, 0)
+# The place where a stretch begins.
+_BEGIN: Final = itemgetter(0)
 
 
 def named(table: Table, shapes: PlacedShapes, place: Key) -> Table | None:
@@ -61,7 +61,7 @@ def between(shapes: PlacedShapes, begin: Key, end: Key) -> PlacedShapes:
     return found
 
 
-class NamelessTables:
+class PlacedTables:
     """The tables that have table maps without names, by stretches of a log of some 256 KB.
 
     A thread notes them. Another one may call ``between`` and ``trim``.
@@ -93,10 +93,13 @@ class NamelessTables:
 
     def between(self, begin: Key, end: Key) -> set[str]:
         """The tables of all stretches that overlap the range between two places."""
-        found = pairwise([*self._stretches, (_END, ())])
-        return set().union(*(tables for (place, tables), (stop, _) in found if place < end and begin < stop))
+        # Other threads may change the list meanwhile.
+        stretches = list(self._stretches)
+        first = max(bisect_right(stretches, begin, key=_BEGIN) - 1, 0)
+        found = stretches[first : bisect_left(stretches, end, key=_BEGIN)]
+        return set().union(*(tables for _, tables in found))
 
     def trim(self, end: Key) -> None:
         """Forget the stretches that end before a place."""
-        done = sum(stop <= end for stop, _ in self._stretches[1:])
-        del self._stretches[:done]
+        done = bisect_right(self._stretches, end, key=_BEGIN) - 1
+        del self._stretches[: max(done, 0)]
