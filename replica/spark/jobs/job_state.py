@@ -373,14 +373,12 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
 
     Raises ``CheckpointError`` for a target that belongs to another query, or whose state cannot be read.
     """
-    try:
-        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
-    except TableNotFoundError:
+    if (table := _opened(target, storage)) is None:
         if batch > 0:
             raise CheckpointError(
                 f"{target}: the state belongs to a query that continues at batch {batch}, but the target has nothing "
                 "of it -- give the state of this target, or delete the state to begin anew"
-            ) from None
+            )
         return None
     done = table.transaction_version(query)
     if done is None:
@@ -394,6 +392,13 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
             "it to its last version, or begin in another folder"
         )
     return _state_of(_with_parts(rows, target, storage), target, table), done
+
+
+def _opened(target: str, storage: Mapping[str, str]) -> DeltaTable | None:
+    try:
+        return DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
+    except TableNotFoundError:
+        return None
 
 
 def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> list[_Row]:
@@ -421,9 +426,7 @@ def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> li
 
 def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] | None:
     """The state with the id of its query and its micro-batch, for readers; None if there is none."""
-    try:
-        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
-    except TableNotFoundError:
+    if (table := _opened(target, storage)) is None:
         return None
     rows = _rows_of(table, target, storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
@@ -460,12 +463,9 @@ def vacuum(target: str, hours: int, storage: Mapping[str, str], saved: DeltaTabl
 
 def check_newest(target: str, state: JobState, storage: Mapping[str, str]) -> None:
     """Raises ``CheckpointError`` if another process has saved a state since this one."""
-    if exists(target, storage):
-        table = DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
-        if state.saved is None or table.file_uris() != state.saved.file_uris():
-            raise CheckpointError(
-                f"{target}: another driver runs this job, and this one ends -- run only one"
-            )
+    table = _opened(target, storage)
+    if table is not None and (state.saved is None or table.file_uris() != state.saved.file_uris()):
+        raise CheckpointError(f"{target}: another driver runs this job, and this one ends -- run only one")
 
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:
