@@ -82,7 +82,7 @@ class RelaySchemas:
             await self._warn_of_names(session)
 
     async def _warn_of_names(self, session: Session) -> None:
-        """The copy is right, but whoever reads rows from it gets no names: they learn it now, and not then."""
+        """Warn that readers of the rows will get no column names. The copy is right."""
         options = self._options
         if _NO_NAMES in options.warned:
             return
