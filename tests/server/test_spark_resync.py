@@ -458,6 +458,31 @@ def test_deleted_rows_stay(
         assert len(live) < len(found)
 
 
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+def test_a_database_that_was_made_anew(
+    server: Server,
+    shop: str,
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """The log comes to DROP DATABASE after the copy, and took the copied rows away."""
+    create = f"CREATE TABLE {shop}.t (id INT PRIMARY KEY)"
+    server.query(create)
+    server.query(f"INSERT INTO {shop}.t VALUES (1)")
+    job = CopiedJob(spark, server, shop, tmp_path)
+    job.run()
+    for sql in (
+        f"DROP DATABASE {shop}",
+        f"CREATE DATABASE {shop}",
+        create,
+        f"INSERT INTO {shop}.t VALUES (2)",
+    ):
+        server.query(sql)
+    resync(str(job.target), [f"{shop}.t"])
+    job.run()
+    assert rows_of(job.target, f"{shop}.t") == [{"id": 2}]
+
+
 def states(job: CopiedJob, shop: str, table: str) -> dict[tuple[Any, ...], bool]:
     """Whether a row is deleted, by its key as ``source_rows`` has it."""
     rows = by_key(rows_of(job.target, f"{shop}.{table}"), *TABLES[table][0])

@@ -23,12 +23,17 @@ from ...sql.column_kinds import (
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
-def changes_values(kind: str, values: pa.Array, *, is_nullable: bool = True) -> bool:
-    """Whether the server changed any of these values when their column got this kind.
+def changes_values(
+    kind: str, values: pa.Array, *, is_nullable: bool = True, before: str | None = None
+) -> bool:
+    """Whether the server changed any of these values when their column got this kind; ``before`` it had another one.
 
     Some changes, such as shortening texts, only happen outside of strict mode. Others, such as rounding times or
     normalizing labels, always happen, without a warning.
     """
+    if kind == "JSON" and before not in (None, kind):
+        # The server normalizes the text of a JSON column; the new text is not known here.
+        return int(values.null_count) < len(values)
     if values.null_count:
         # A null in a temporal column may also stand for a date that does not exist (0000-00-00).
         if not is_nullable and not pa.types.is_temporal(values.type):

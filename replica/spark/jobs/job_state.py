@@ -229,9 +229,9 @@ class JobState:
     def _copied(self, name: str) -> str:
         return name if name in self.tables else ""
 
-    def see(self, part: Part) -> None:
-        """Note where the log is. All places in another server's log come after those of the log before it."""
-        if part.span is not None and (epoch := epoch_of(part.span[1])) > self.epoch:
+    def see(self, number: int) -> None:
+        """Note the sequence number of an event. All places in another server's log come after those before it."""
+        if (epoch := epoch_of(number)) > self.epoch:
             self.epoch = epoch
             self.begins.clear()
 

@@ -17,8 +17,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 # The steps of a merge: the table gets the columns of the rows, then the rows.
 _STEPS_OF_A_MERGE: Final = 2
-
-_One = TypeVar("_One")
-_Result = TypeVar("_Result")
 
 
 class Batch:
@@ -150,8 +148,8 @@ class Batch:
         state = self._state
         if name in state.parked and name not in state.holds:
             return
-        for part in rows.parts:
-            state.see(part)
+        for number in (part.span[1] for part in rows.parts if part.span is not None):
+            state.see(number)
         if state.is_before(name, item.file, item.pos):
             begin = state.begin_of(name)
             assert begin is not None
@@ -264,11 +262,16 @@ class Batch:
         if actions and isinstance(actions[0], ddl.Unreadable):
             actions = [ddl.Unreadable(actions[0].what, name) for name in self._state.tables]
         handlers = _LOGGED_ACTIONS if self._target.kind.is_changelog else _ACTIONS
+        self._state.see(int(item.seq or 0))
         for action in actions:
             named = [getattr(action, field, None) for field in ("table", "new_table", "schema")]
-            if any(self._state.is_before(name, item.file, item.pos) for name in named if name is not None):
+            copied = [one for one in named if one and self._state.is_before(one, item.file, item.pos)]
+            if isinstance(action, ddl.RenameTable) and copied == [action.new_table]:
+                # The copy has the renamed table, under the new name only.
+                action, copied = ddl.DropTable(action.table), []
+            if copied:
                 continue
-            for held in [one for one in self._state.holds if one in named]:
+            for held in [one for one in self._state.holds if {one, split_text(one)[0]} & {*named}]:
                 self.release(held)
             if _table_of(action) in self._state.parked and not isinstance(action, _ENDING):
                 continue
@@ -375,7 +378,8 @@ class Batch:
 
     def _drop_schema(self, action: ddl.DropSchema, item: PackedItem) -> None:
         for name in [name for name in self._state.tables if split_text(name)[0] == action.schema]:
-            self._drop(ddl.DropTable(name), item)
+            if not self._state.is_before(name, item.file, item.pos):
+                self._drop(ddl.DropTable(name), item)
         self._state.schemas.add(action.schema)
 
     # Columns.
@@ -446,12 +450,9 @@ class Batch:
 def _redefine(
     table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
 ) -> None:
-    def is_changed(values: pa.Array) -> bool:
-        if column.kind == "JSON" and known.kinds.get(name, "JSON") != "JSON":
-            # The server normalizes the text of a JSON column; the new text is not known here.
-            return int(values.null_count) < len(values)
-        return changes_values(column.kind, values, is_nullable=column.is_nullable)
-
+    is_changed = partial(
+        changes_values, column.kind, is_nullable=column.is_nullable, before=known.kinds.get(name)
+    )
     if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
         raise _refused(table.name, f"the server changes values of {name} in the new type {column.kind}")
     if known.set_default(name, column, table.fields()):
