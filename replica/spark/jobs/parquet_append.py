@@ -6,9 +6,11 @@
 Spark's own file sink needs Hadoop's client for the store, and renames, which S3 does not have. The commits stand
 where that sink writes them, in its form (Spark's FileStreamSinkLog): Spark reads the target as one of its own, and
 ``committed_files`` names the files for other readers. A commit is one whole object. If a killed driver's commit comes
-late, it replaces the files of its micro-batch by others with the same rows. Each tenth commit names all files so far.
+late, it replaces the files of its micro-batch by others with the same rows. Each tenth commit names all files so far;
+of these the last two are kept, with the commits since.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +44,8 @@ _COMPACT: Final = ".compact"
 # Spark's spark.sql.streaming.fileSink.log.compactInterval.
 _COMPACT_INTERVAL: Final = 10
 _BLOCK_SIZE: Final = 32 << 20
+# A reader lists the commits, and has read them so many seconds later; Spark's sink waits as long.
+_READER_SECONDS: Final = 600
 
 Entry = dict[str, Any]
 
@@ -59,7 +63,7 @@ def append(
 
     ``is_packed``: the frame has batches of an envelope's rows (``packed_items.BATCHES_SCHEMA``).
     """
-    if batch in _SinkLog(target, storage).batches():
+    if _SinkLog(target, storage).has(batch):
         return
     options = {
         "target": target,
@@ -106,6 +110,10 @@ class _SinkLog:
         found = [(name.removesuffix(_COMPACT), name) for name in sorted(names)]
         return {int(number): name for number, name in found if number.isdecimal()}
 
+    def has(self, batch: int) -> bool:
+        """Whether a micro-batch is committed; the commits of old ones are deleted."""
+        return batch <= max(self.batches(), default=-1)
+
     def entries(self, before: int | None = None) -> list[Entry]:
         """The files of all micro-batches, or of those before one."""
         found = {number: name for number, name in self.batches().items() if before is None or number < before}
@@ -120,6 +128,19 @@ class _SinkLog:
         lines = [json.dumps(entry) for entry in [*(self.entries(batch) if is_compact else ()), *files]]
         name = f"{batch}{_COMPACT if is_compact else ''}"
         StoredFile(f"{self._folder}/{name}", self._storage).write("\n".join([_VERSION, *lines]).encode())
+        if is_compact:
+            self._delete(batch - _COMPACT_INTERVAL)
+
+    def _delete(self, end: int) -> None:
+        """Delete the commits before one that names all files so far, except those that a reader may be reading."""
+        system, path = file_system(self._folder, self._storage)
+        before = (time.time() - _READER_SECONDS) * 1e9
+        for info in system.get_file_info(FileSelector(path)):
+            number = info.base_name.removesuffix(_COMPACT)
+            if number.isdecimal() and int(number) < end and (info.mtime_ns or 0) < before:
+                # Files that stay take room only.
+                with contextlib.suppress(OSError):
+                    system.delete_file(info.path)
 
     def _read(self, name: str) -> list[Entry]:
         uri = f"{self._folder}/{name}"
@@ -178,7 +199,7 @@ class ParquetWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the files of all tasks at once, unless another run of the micro-batch has."""
         log = _SinkLog(self._target, self._storage)
-        if self._batch in log.batches():
+        if log.has(self._batch):
             self.abort(messages)
             return
         now = int(time.time() * 1000)
