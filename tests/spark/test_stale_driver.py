@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ pytest.importorskip("pyspark")
 
 from protocol.errors import CheckpointError
 from replica.spark.jobs import job_state
+from replica.spark.jobs.changes_table import ChangesTable
+from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
+from replica.spark.jobs.kept_table import KeptTable
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.jobs.staging import Staged
 from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
 
@@ -111,3 +116,31 @@ def test_its_own_saves_and_vacuums_are_none_of_another(
         machine.run(number, kept.packed())
     machine.keeper.merge_waiting(is_end=True)
     assert len(kept.rows()) == 5
+
+
+@pytest.mark.parametrize("kind", [CurrentTable, PastTable, ChangesTable])
+def test_it_merges_nothing_if_the_other_one_began_meanwhile(kind: type[KeptTable], tmp_path: Path) -> None:
+    """It looked before its tasks read the log, which may take minutes, and not before it changed the tables."""
+    kept = Kept(tmp_path, kind=kind)
+    stale = Machine(kept)
+    kept.say(CREATE).insert(ONE)
+    stale.run(0, kept.packed())
+    other = Machine(kept)
+    # It is in another process.
+    other.keeper._lock = threading.Lock()
+    kept.insert(TWO)
+    items = kept.packed()
+
+    def read() -> list[Staged]:
+        other.run(1, items)
+        kept.update(TWO, {**TWO, "a": 5})
+        other.run(2, kept.packed())
+        return stage_here(kept.target, items)
+
+    hasty = Keeper(kept.target, JobState(), MergePolicy())
+    hasty._saved = stale.keeper._saved
+    with pytest.raises(CheckpointError, match="another driver runs this job"):
+        hasty.run("query", 1, read)
+    assert kept.rows() == []
+    other.keeper.merge_waiting(is_end=True)
+    assert len(kept.rows()) == {CurrentTable: 2, PastTable: 3, ChangesTable: 3}[kind]

@@ -35,7 +35,7 @@ from ..gather import place_number
 from ..packed_items import PackedItem
 from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
-from .job_state import JobState, PreparedRows, TableState, Waiting, known_columns
+from .job_state import JobState, PreparedRows, TableState, Waiting, check_newest, known_columns
 from .kept_table import CONSISTENT, KeptTable, Step, check_name
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
@@ -218,7 +218,8 @@ class Batch:
         ]
         # A table that an earlier run has merged has no parts, but has counted its steps (``keeper.forget_merged``).
         merges = [one for one in merges if one.waiting.parts]
-        Merger(target.path, target.storage, target.spark, self.trouble).run(merges)
+        check = partial(check_newest, target.path, self._state, target.storage)
+        Merger(target.path, target.storage, target.spark, self.trouble, check).run(merges)
 
     def trouble(self, name: str, error: ReplicaError) -> None:
         """Park a table: its waiting rows are merged, later changes are ignored. Other tables go on."""
@@ -229,10 +230,9 @@ class Batch:
         self._state.parked[name] = reason
 
     def _table(self, name: str) -> KeptTable:
-        found = self._tables.get(name)
-        if found is None:
-            found = self._tables[name] = self._target.table(name)
-        return found
+        if name not in self._tables:
+            self._tables[name] = self._target.table(name)
+        return self._tables[name]
 
     def _step(self, name: str) -> Step:
         """The next step of a table. A step counts even if it turns out not to be needed."""

@@ -43,12 +43,16 @@ class TableMerge:
 
 @record(frozen=True, slots=True)
 class Merger:
-    """Merges tables of one target. ``on_trouble`` gets the name of a table and its error, which it may raise."""
+    """Merges tables of one target. ``on_trouble`` gets the name of a table and its error, which it may raise.
+
+    ``check`` is called before tables are committed, and raises if another driver has taken the job over.
+    """
 
     path: str
     storage: Mapping[str, str]
     spark: "SparkSession | None"
     on_trouble: Callable[[str, ReplicaError], None] = field(repr=False)
+    check: Callable[[], None] = field(repr=False)
 
     def run(self, tables: Iterable[TableMerge]) -> None:
         """Merge tables. Those that have their rows already are passed over."""
@@ -64,6 +68,8 @@ class Merger:
                 for one, found in zip(waiting, self._merged(waiting, planned), strict=True)
                 if found is not None
             ]
+            # Reading the log, and merging, may have taken minutes.
+            self.check()
             done = _each(_committed, pairs)
             waiting = [one for (one, _), is_done in zip(pairs, done, strict=True) if not is_done]
         raise CheckpointError(f"{waiting[0].table.path}: {OTHERS}")
