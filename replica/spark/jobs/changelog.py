@@ -86,11 +86,9 @@ def start(
     frame = with_day(frame) if schema is None else counted(frame)
     storage = storage_of(source)
     from replica.spark.jobs.changelog_layout import note_layout, partitions_of
-    from replica.spark.jobs.checkpoints import delete_unfinished
     from replica.spark.jobs.target_kind import check_kind
 
     check_kind(target, format, storage)
-    delete_unfinished(state.checkpoint, storage)
     partitions = partitions_of(target, format, layout, storage)
     if format == "delta":
         from replica.spark.jobs.delta_append import AppendToDelta
@@ -99,7 +97,7 @@ def start(
         each.check()
         note_layout(target, partitions, storage)
         writer = frame.writeStream.foreachBatch(each)
-        return start_query(writer, state, pace)
+        return start_query(writer, state, pace, storage)
     from replica.spark.jobs.file_sink import check_file_sink, check_shared
 
     check_file_sink(target, state, storage)
@@ -111,9 +109,9 @@ def start(
         def append_batch(changes: "DataFrame", batch: int) -> None:
             append(changes, target, partitions, storage, batch, is_packed=True)
 
-        return start_query(frame.writeStream.foreachBatch(append_batch), state, pace)
+        return start_query(frame.writeStream.foreachBatch(append_batch), state, pace, storage)
     writer = frame.writeStream.format("parquet").partitionBy(*partitions)
-    return start_query(writer, state, pace, path=target)
+    return start_query(writer, state, pace, storage, path=target)
 
 
 def load(

@@ -11,7 +11,6 @@ for other ranges of the log, and their rows would be lost. ``check_place`` refus
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 _APPENDED: Final = "appended"
 _QUERY_ID: Final = "sql.streaming.queryId"
-# Spark writes a file of a metadata log under such a name first; Hadoop puts its checksum beside it.
-_UNFINISHED: Final = re.compile(r"\.{1,2}\d+\..+\.tmp(\.crc)?")
 
 
 def last_batch(checkpoint: str, storage: Mapping[str, str]) -> int | None:
@@ -92,20 +89,6 @@ def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
         return bool(system.get_file_info(f"{root}/metadata").type != FileType.NotFound)
     except (ConfigurationError, OSError):
         return True
-
-
-def delete_unfinished(checkpoint: str, storage: Mapping[str, str]) -> None:
-    """Delete the first micro-batch's offsets if a driver was killed while it wrote them.
-
-    Spark 4.1 and later begin no query while the folder of offsets has any file, also this one (SPARK-53103).
-    """
-    # If this process cannot read or write the checkpoint, Spark tells what is wrong.
-    with contextlib.suppress(ConfigurationError, OSError):
-        system, root = _folder(checkpoint, storage)
-        found = system.get_file_info(FileSelector(f"{root}/offsets", allow_not_found=True))
-        if all(_UNFINISHED.fullmatch(info.base_name) for info in found):
-            for info in found:
-                system.delete_file(info.path)
 
 
 def check_place(

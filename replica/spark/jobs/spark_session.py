@@ -57,6 +57,8 @@ _SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.session.timeZone": "UTC",
     }
 )
+# Spark writes a file of a metadata log under such a name first; Hadoop puts its checksum beside it.
+_UNFINISHED: Final = re.compile(r"\.{1,2}\d+\..+\.tmp(\.crc)?")
 # An error of this project in the traceback of one of Spark's Python processes.
 _OUR_ERROR: Final = re.compile(r"^(?:protocol\.errors\.)(\w+): (.+)$", re.MULTILINE)
 
@@ -305,9 +307,18 @@ def counted(frame: "DataFrame") -> "DataFrame":
 
 
 def start_query(
-    writer: "DataStreamWriter", state: State, pace: Pace | None = None, *, path: str | None = None
+    writer: "DataStreamWriter",
+    state: State,
+    pace: Pace | None,
+    storage: Mapping[str, str],
+    *,
+    path: str | None = None,
 ) -> "StreamingQuery":
-    """Start a streaming query with its checkpoint in ``state``; without ``pace``, one micro-batch after another."""
+    """Start a streaming query with its checkpoint in ``state``; without ``pace``, one micro-batch after another.
+
+    ``storage`` has the storage options of the checkpoint.
+    """
+    _delete_unfinished(state.checkpoint, storage)
     pace = pace or Pace()
     writer = writer.option("checkpointLocation", state.checkpoint)
     if pace.once:
@@ -315,6 +326,24 @@ def start_query(
     elif pace.interval is not None:
         writer = writer.trigger(processingTime=pace.interval)
     return writer.start(path)
+
+
+def _delete_unfinished(checkpoint: str, storage: Mapping[str, str]) -> None:
+    """Delete the first micro-batch's offsets if a driver was killed while it wrote them.
+
+    Spark 4.1 and later begin no query while the folder of offsets has any file, also this one (SPARK-53103).
+    """
+    from pyarrow.fs import FileSelector
+
+    from ...spool.storage import system_of
+
+    # If this process cannot read or write the checkpoint, Spark tells what is wrong.
+    with contextlib.suppress(ConfigurationError, OSError):
+        system, root = system_of(local_path(checkpoint) or checkpoint, storage)
+        found = system.get_file_info(FileSelector(f"{root}/offsets", allow_not_found=True))
+        if all(_UNFINISHED.fullmatch(info.base_name) for info in found):
+            for info in found:
+                system.delete_file(info.path)
 
 
 def end_with(query: "StreamingQuery", error: Exception) -> None:

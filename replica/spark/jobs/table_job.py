@@ -124,7 +124,7 @@ class TableJob:
         from ..source_options import parse_options
         from ..stream_connection import connection_options
         from . import job_state
-        from .checkpoints import check_query, delete_unfinished
+        from .checkpoints import check_query
         from .copies_anew import selection
         from .coverage import check_log, folds_names
         from .seed import start_options
@@ -185,8 +185,7 @@ class TableJob:
         register(spark)
         options |= staging_options(target, is_changelog=kept.kind.is_changelog)
         frame = counted(read_stream(spark, options, target, state, name=NAME))
-        delete_unfinished(state.checkpoint, kept.storage)
-        query = start_query(frame.writeStream.foreachBatch(each), state, pace)
+        query = start_query(frame.writeStream.foreachBatch(each), state, pace, kept.storage)
         keeper.is_active = lambda: bool(query.isActive)
         if is_waiting and merge_interval:
             _in_thread(partial(each.merge_while, query, merge_interval))
