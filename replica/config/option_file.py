@@ -167,6 +167,8 @@ def _lines(path: str, depth: int) -> list[str]:
                 _LOGGER.warning("option_file: %s is ignored, because it is world-writable -- chmod o-w", path)
                 return []
             content = file.read()
+    except ValueError as error:
+        raise ConfigurationError(f"option_file: {path!r} cannot be a path: {error}") from error
     except OSError as error:
         if depth and isinstance(error, FileNotFoundError):
             _LOGGER.warning("option_file: the included file %s does not exist", path)
@@ -204,8 +206,9 @@ def _included(directive: str, where: str, depth: int) -> Iterator[tuple[str, str
         return
     try:
         names = sorted(name for name in os.listdir(path) if name.endswith(".cnf"))
-    except OSError as error:
-        raise ConfigurationError(f"option_file: {where}: {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"option_file: {where}: {path}: {reason}") from error
     for name in names:
         yield from _options(os.path.join(path, name), depth + 1)
 

@@ -136,6 +136,12 @@ def test_a_file_that_includes_itself(cnf: Path, caplog: pytest.LogCaptureFixture
     assert caplog.text.count("nest at most 10 deep") == 1
 
 
+def test_a_path_with_a_null_character(cnf: Path) -> None:
+    for text in ("[client]\n!include a\0b\n", "!includedir a\0b\n"):
+        with pytest.raises(ConfigurationError, match="embedded null byte"):
+            read(cnf, text)
+
+
 def test_what_everybody_can_write_to_is_ignored(cnf: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(cnf, f"[client]\npassword={SECRET}\nuser=repl\n")
     cnf.chmod(0o606)
