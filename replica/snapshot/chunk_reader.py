@@ -98,7 +98,7 @@ class ChunkReader:
             )
         definitions = await self._session.start_rows(self._plan.rows_sql(keys, limit), self._silence)
         self._plan.select.check(definitions)
-        return Chunk(self._session, self._plan.select, self._silence, keys.upto, limit)
+        return Chunk(self._session, self._plan.select, self._silence, keys, limit)
 
     async def _one_key(self, sql: str) -> KeyBytes | None:
         self._plan.select.check_key(await self._session.start_rows(sql, self._silence))
@@ -117,7 +117,7 @@ class Chunk:
     """
 
     def __init__(
-        self, session: Session, select: SelectList, silence: float, upto: KeyBytes | None, limit: int | None
+        self, session: Session, select: SelectList, silence: float, keys: KeyRange, limit: int | None
     ) -> None:
         self.rows = 0
         self.size = 0
@@ -125,7 +125,7 @@ class Chunk:
         self._session = session
         self._select = select
         self._silence = silence
-        self._upto = upto
+        self._keys = keys
         self._limit = limit
         self._last: bytes | None = None
 
@@ -175,7 +175,12 @@ class Chunk:
     def _finish(self) -> None:
         if self._limit is not None and self.rows >= self._limit and self._last is not None:
             end = self._select.row_key(self._last)
-            self.end = None if end == self._upto else end
+            if end == self._keys.after:
+                raise ProtocolError(
+                    f"the server sends rows of {self._select.table} up to the key behind which it was to send rows: "
+                    "the next chunk would be the same, and so on for ever"
+                )
+            self.end = None if end == self._keys.upto else end
 
 
 def _check_count(rows: int, limit: int | None) -> None:

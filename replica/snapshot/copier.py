@@ -6,6 +6,7 @@ when one is lost. The stream calls ``look`` when it has moved on, and waits for 
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from time import monotonic
@@ -63,6 +64,8 @@ _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 _MET_WRITERS: Final = frozenset({1205, 1213})
 # No such column or key: the table was changed after its plan was read, or a condition of the user names it.
 _OTHER_COLUMNS: Final = frozenset({1054, 1176})
+# How often a table's rows may contradict its shape in the same way, with nothing read in between: six seconds.
+_MOST_MISMATCHES: Final = 60
 _TARGET_BYTES: Final = 4 << 20
 # The first rows of so many tables are read in one read view, as long as they have no more bytes than one chunk. A
 # statement that names them has no more columns than that: servers allow 4096.
@@ -95,6 +98,7 @@ class Copier:
         # Tables that are read in a view of their own, as an error came up among others; SELECTs that named no column.
         self._alone: set[TableId] = set()
         self._failed: dict[TableId, str] = {}
+        self._mismatches: Counter[str] = Counter()
         self.changed = asyncio.Event()
         self._error: Exception | None = None
 
@@ -150,6 +154,7 @@ class Copier:
                         await prepare_session(session)
                     await self._read(session, found)
                     failures.forget()
+                    self._mismatches.clear()
                 except ReplicaError as error:
                     for _, window in found:
                         window.is_void = True
@@ -199,9 +204,15 @@ class Copier:
 
     async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
         """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
-        if isinstance(error, SchemaMismatchError) or (
-            isinstance(error, ServerError) and (error.code in _ALTERED or self._is_outdated(error, table))
-        ):
+        if isinstance(error, SchemaMismatchError):
+            # The table was altered meanwhile; or the server says one thing of it, and sends another.
+            times = self._mismatches[str(error)]
+            if times >= _MOST_MISMATCHES:
+                raise error
+            self._mismatches[str(error)] += 1
+            self._plans.pop(table, None)
+            await asyncio.sleep(_PAUSES[min(times, len(_PAUSES) - 1)])
+        elif isinstance(error, ServerError) and (error.code in _ALTERED or self._is_outdated(error, table)):
             self._plans.pop(table, None)
             await asyncio.sleep(_PAUSES[0])
         elif isinstance(error, ServerError) and error.code in NO_TABLE:

@@ -30,6 +30,7 @@ from ...snapshot.chunk_reader import SILENCE, Chunk, prepare_session
 from ...snapshot.key_rows import keys_sql
 from ...snapshot.marks import FileMark, Place
 from ...snapshot.read_plan import ReadPlan
+from ...snapshot.row_keys import KeyRange
 from ...snapshot.source_marks import high_mark, low_mark
 from ...snapshot.table_list import read_plans
 from ...source.hosts import first_host
@@ -214,7 +215,7 @@ class _Reading:
         else:
             await session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         plan.select.check(await session.start_rows(sql, SILENCE))
-        chunk, rows = Chunk(session, plan.select, SILENCE, None, None), UndecodedRows()
+        chunk, rows = Chunk(session, plan.select, SILENCE, KeyRange(), None), UndecodedRows()
         while await chunk.read_undecoded(rows):
             pass
         await session.query("COMMIT")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.errors import PrivilegeError, ServerError
+from protocol.errors import PrivilegeError, SchemaMismatchError, ServerError
 from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.snapshot.copier import Copier
@@ -16,3 +16,26 @@ async def test_select_that_is_refused_in_the_midst_of_a_chunk() -> None:
     refusal = ServerError(1142, "42000", "SELECT command denied to user")
     with pytest.raises(PrivilegeError, match=r"GRANT SELECT ON s\.t"):
         await copier._after(refusal, ("s", "t"), FailureCount())
+
+
+async def test_rows_that_contradict_their_table_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of a proxy that has types of its own: 30 connections a second were made, without a word."""
+    monkeypatch.setattr("replica.snapshot.copier._PAUSES", (0,))
+    copier, failures = (
+        Copier(Options.build("mysql://u@h", {}), SnapshotCopy(), lambda: LOWEST),
+        FailureCount(),
+    )
+    mismatch = SchemaMismatchError("column 'a' of s.t was changed: its values come with the type 8")
+    other = SchemaMismatchError("column 'a' of s.t was changed: its values come with the type 3")
+
+    async def fail(*errors: SchemaMismatchError, times: int) -> None:
+        for _ in range(times):
+            for error in errors:
+                await copier._after(error, ("s", "t"), failures)
+
+    # Tables that are altered all the time.
+    await fail(mismatch, other, times=60)
+    copier._mismatches.clear()
+    await fail(mismatch, times=60)
+    with pytest.raises(SchemaMismatchError, match="its values come with the type 8"):
+        await fail(mismatch, times=1)

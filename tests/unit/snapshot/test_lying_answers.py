@@ -82,6 +82,13 @@ async def test_more_rows_than_were_asked_for() -> None:
     assert len(rows) == 3
 
 
+async def test_a_chunk_that_ends_where_it_was_to_begin() -> None:
+    """As of a server that compares a key with a literal otherwise than it sorts: the copy never ended."""
+    chunk = await reader_of(plan_of("int"), row([b"\1\0\0\0"])).start(KeyRange((b"1",)), 1)
+    with pytest.raises(ProtocolError, match=r"rows of s\.t up to the key behind which it was to send rows"):
+        _ = [some async for some in chunk]
+
+
 async def test_the_number_of_a_label_that_there_is_not() -> None:
     """A condition listed all numbers up to it."""
     plan = plan_of("enum", labels=("a", "b"), charset="utf8mb4")
