@@ -45,8 +45,10 @@ class LoopDriver:
         self._is_waiting = False
         self._is_kept = False
         self._noticed: tuple[asyncio.Task[Any], int] | None = None
-        # The exception of a signal handler that came when the work was done: the next call raises it.
-        self._overdue: BaseException | None = None
+        # The exception of a signal handler that came when the work was done: the next call of ``run`` raises it.
+        self.overdue: BaseException | None = None
+        # An item that ``next`` has fetched, and of which iterator. It stays here if a signal handler raises then.
+        self.fetched: tuple[object, Any] | None = None
         # When ``next`` gives up, by ``time.monotonic``; None: never.
         self._deadline: float | None = None
 
@@ -81,11 +83,6 @@ class LoopDriver:
         finally:
             self._deadline = before
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the next call of ``run`` raises the exception of a signal handler."""
-        return self._overdue is not None
-
     def run(
         self, work: Coroutine[Any, Any, _Result], *, is_last: bool = False, deadline: float | None = None
     ) -> _Result:
@@ -107,7 +104,7 @@ class LoopDriver:
                     if not results:
                         work.close()
                         raise
-                    self._overdue = error
+                    self.overdue = error
                 if is_last:
                     self._raise_overdue()
                 return results.pop()
@@ -120,16 +117,26 @@ class LoopDriver:
         """Await the next item, as long as ``timeout`` says. Raises ``StopIteration`` behind the last one, and after
         ``close``.
 
-        A signal handler may call ``close`` at any moment, also between a caller's look at ``is_closed`` and this.
+        A signal handler may call ``close`` at any moment, also between a caller's look at ``is_closed`` and this. If
+        its exception comes up behind the wait, the next call returns the item: Python runs handlers at calls, and
+        there is none between the last look at ``fetched`` and the return.
         """
-        try:
-            return self.run(items.__anext__(), deadline=self._deadline)
-        except StopAsyncIteration:
-            raise StopIteration from None
-        except RuntimeError:
-            if self._is_closed:
+        if self.fetched is None or self.fetched[0] is not items:
+            try:
+                self.run(self._fetch(items), deadline=self._deadline)
+            except StopAsyncIteration:
                 raise StopIteration from None
-            raise
+            except RuntimeError:
+                if self._is_closed:
+                    raise StopIteration from None
+                raise
+        fetched, self.fetched = self.fetched, None
+        assert fetched is not None
+        item: _Result = fetched[1]
+        return item
+
+    async def _fetch(self, items: _Items[Any]) -> None:
+        self.fetched = items, await items.__anext__()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         # Made here: the helper thread must not make another one meanwhile.
@@ -149,10 +156,11 @@ class LoopDriver:
             # A signal handler may have raised, and the task is still there: two would read from one connection.
             for task in self._cancel(work):
                 loop.run_until_complete(asyncio.wait((task,)))
+            work.close()
             if held.error is not None:
                 raise held.error from None
             raise
-        self._overdue = held.error
+        self.overdue = held.error
 
     def call(self, work: Callable[[], _Result]) -> _Result:
         """Call a function that awaits nothing, where ``run`` would do.
@@ -186,7 +194,7 @@ class LoopDriver:
             yield
 
     def _raise_overdue(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
-        error, self._overdue = self._overdue, None
+        error, self.overdue = self.overdue, None
         if error is not None:
             if work is not None:
                 work.close()

@@ -58,7 +58,8 @@ class SyncStream(OneProcess):
     the loop and iterate again, the stream goes on with the next event. ``timeout()`` limits a wait. Only one thread
     may iterate at a time, and no other process than the one that opened the stream. ``close()`` ends the loop, also
     from another thread or a signal handler; the end of the ``with`` block waits until another thread has left the
-    loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is.
+    loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is. Events
+    and batches go on with the next one then, and ``transactions()`` may have lost a change that it was making.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
@@ -111,26 +112,29 @@ class SyncStream(OneProcess):
 
     def _next(self) -> Event | None:
         """The next event; None at the end. As in ``BinlogStream``, duties are looked after between two events."""
-        stream = self._stream
-        if not (self._driver.is_overdue or (stream._has_duties and monotonic() >= stream._look_at)):
+        stream, driver = self._stream, self._driver
+        if driver.fetched is None and not (
+            driver.overdue or (stream._has_duties and monotonic() >= stream._look_at)
+        ):
             for event in stream._batch:
                 return event
         if self._is_closed:
             return None
         try:
-            if not stream._has_duties and self._driver.call(self._advance):
+            if driver.fetched is None and not stream._has_duties and driver.call(self._advance):
                 for event in stream._batch:
                     return event
-            return self._driver.next(stream)
+            return driver.next(stream)
         except StopIteration:
             return None
         except RuntimeError:
             # A signal handler may call close() at any moment, also since the look at it above.
-            if self._driver.is_closed:
+            if driver.is_closed:
                 return None
             raise
         finally:
-            if self._transactions is None and not (self._is_closed or self._driver.is_overdue):
+            # No call here: a signal handler that raised in it would lose the event.
+            if self._transactions is None and not (self._is_closed or driver.overdue or driver.fetched):
                 self._rest = stream._rest
 
     def _advance(self) -> bool:

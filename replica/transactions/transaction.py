@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from protocol.binlog.events import Event, QueryEvent, TransactionPayloadEvent
 from protocol.binlog.row_changes import Change
-from protocol.errors import LostEventsError, TransactionOutcomeError
+from protocol.errors import LostEventsError, ReplicaError, TransactionOutcomeError
 from protocol.gtid import Gtid, MariadbGtid
 from protocol.position import Checkpoint
 from protocol.rows.table import Table
@@ -405,6 +405,7 @@ class SyncTransactions(FileTransactions):
         self._event = next_event
         self._checkpoint_behind = checkpoint_behind
         self._grouper = TransactionGrouper()
+        self._is_torn = False
 
     def follow(self, event: Event) -> None:
         """Note an event that the user got by iterating the stream itself."""
@@ -412,10 +413,21 @@ class SyncTransactions(FileTransactions):
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the stream."""
+        if self._is_torn:
+            raise RuntimeError(
+                "a signal handler raised while an event was added to its transaction, which lacks events now: "
+                "connect a new stream with start=stream.checkpoint"
+            )
         event = self._event()
         if event is None:
             return False
-        self._grouper.feed(event)
+        try:
+            self._grouper.feed(event)
+        except ReplicaError:
+            raise
+        except BaseException:
+            self._is_torn = True
+            raise
         return True
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:

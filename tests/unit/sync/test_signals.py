@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ import replica.sync
 from replica.demo import DemoSource
 from replica.sync.held_signals import HeldSignals
 from replica.sync.loop_driver import LoopDriver
+from replica.transactions.units import TransactionGrouper
 
 SECONDS = 60
 
@@ -56,6 +60,64 @@ def test_a_handler_closes_the_stream_before_it_waits(
         for _ in items:
             pass
     assert stream.status.state == "closed"
+
+
+class RaisedError(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("kind", ["events", "batches"])
+def test_an_exception_behind_the_wait_loses_nothing(
+    source: DemoSource, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What had been awaited was dropped: of 500 exceptions at random times 10 lost a batch."""
+    run, interrupts = LoopDriver.run, itertools.count()
+
+    def interrupted(self: LoopDriver, *work: Any, **options: Any) -> Any:
+        result = run(self, *work, **options)
+        if next(interrupts) % 2:
+            raise RaisedError
+        return result
+
+    def read() -> Iterator[str]:
+        with replica.sync.connect(source.dsn, start="earliest", stop="now") as stream:
+            monkeypatch.setattr(LoopDriver, "run", patched)
+            items = ITEMS[kind](stream)
+            while True:
+                try:
+                    item = next(items)
+                except RaisedError:
+                    continue
+                except StopIteration:
+                    break
+                yield repr(item.changes if isinstance(item, replica.ChangeBatch) else item)
+            monkeypatch.setattr(LoopDriver, "run", run)
+
+    patched: Callable[..., Any] = run
+    expected = list(read())
+    patched = interrupted
+    assert list(read()) == expected
+    assert next(interrupts) > 1
+
+
+def test_an_exception_while_an_event_is_added_to_its_transaction(
+    source: DemoSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows behind it could be missing, and the checkpoint went on."""
+    feed, numbers = TransactionGrouper.feed, itertools.count()
+
+    def interrupted(self: TransactionGrouper, *event: Any) -> None:
+        if next(numbers) == 40:
+            raise RaisedError
+        feed(self, *event)
+
+    monkeypatch.setattr(TransactionGrouper, "feed", interrupted)
+    with replica.sync.connect(source.dsn, start="earliest", stop="now") as stream:
+        with pytest.raises(RaisedError):
+            deque(stream.transactions())
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"lacks events now: connect a new stream"):
+                next(stream.transactions())
 
 
 _AS_THE_HELPER_BEGINS = """
