@@ -420,10 +420,10 @@ def connect(
             transactions have arrived; an aware ``datetime``: before the first transaction that began then or later.
             An open transaction is finished first.
         tables, exclude_tables: patterns such as ``"shop.*"`` (a list, or one text with commas). They filter rows
-            events and table maps only.
+            events and table maps only. The schema ends at the first dot. A name in backticks is taken as it is:
+            `` `a.b`.* ``, `` `a``b`.`*` ``; so wherever an option or a command names tables.
         events: the event classes to yield; default all.
-        columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables. A schema with a dot
-            is in backticks, here and in ``snapshot_where``.
+        columns: ``{"shop.orders": ["id", "status"]}`` decodes only these columns of these tables.
         row_values: False skips decoding the values, to count rows only: ``rows`` then has an empty tuple for each row
             (updates: a pair of them). Column names are not looked up.
     How:

@@ -20,6 +20,8 @@ def table_text(schema: str, table: str) -> str:
     """``schema.table``; a schema with a dot is in backticks. No two tables have the same text."""
     if "." in schema or schema.startswith("`"):
         schema = f"`{schema.replace('`', '``')}`"
+    if table.startswith("`"):
+        table = f"`{table.replace('`', '``')}`"
     return f"{schema}.{table}"
 
 

@@ -18,9 +18,10 @@ from protocol.binlog.events import (
     QueryEvent,
     RowsEvent,
 )
-from protocol.errors import ConfigurationError, DecodeError, ReplicaError, SchemaMismatchError
+from protocol.errors import DecodeError, ReplicaError, SchemaMismatchError
+from protocol.rows.table import table_text
 
-from ..config.selection import read_names
+from ..config.selection import read_names, read_table
 from ..transactions.units import ROWS
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
@@ -59,12 +60,10 @@ class BatchReader:
         batch_rows: int = BATCH_ROWS,
         on_damage: Callable[[DecodeError, int], None] | None = None,
     ) -> None:
-        if not isinstance(table, str) or "." not in table:
-            raise ConfigurationError(f"table: must be 'schema.table', not {table!r}")
         metadata = read_names("metadata", metadata)
         schema_of((), images, metadata)
         check_batch_rows(batch_rows)
-        self.table = table
+        self.table = table_text(*read_table("table", table))
         self.schema: pa.Schema | None = None
         self.losses = Losses()
         self._columns = None if columns is None else read_names("columns", columns)
@@ -170,7 +169,7 @@ class BatchReader:
 
     def _add(self, event: RowsEvent) -> Iterator[pa.RecordBatch]:
         if self._builder is None or not self._builder.fits(event.table):
-            if str(event.table) != self.table:
+            if table_text(event.table.schema, event.table.name) != self.table:
                 return
             yield from self._flush()
             self._builder = BatchBuilder(

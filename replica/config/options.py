@@ -22,6 +22,7 @@ from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 from protocol.records import field, record, replace
 from protocol.rows.cells import CellTable
+from protocol.rows.table import table_text
 
 from .checkpoint import CheckpointStore, FileCheckpointStore
 from .option_file import DEFAULT_FILE, read_option_file, with_defaults
@@ -35,6 +36,7 @@ from .selection import (
     one_of,
     read_boolean,
     read_path,
+    read_table,
     read_text,
     whole_number,
     wrong_value,
@@ -420,11 +422,11 @@ def _where(name: str, value: object) -> Mapping[str, str]:
     """Conditions in SQL by table."""
     if not isinstance(value, Mapping):
         raise wrong_value(name, value, "a mapping such as {'shop.orders': \"placed > '2026-01-01'\"}")
-    for table, condition in value.items():
-        if not isinstance(table, str) or "." not in table:
-            raise wrong_value(name, table, "tables such as 'shop.orders'")
-        read_text(f"{name}[{table!r}]", condition)
-    return MappingProxyType(dict(value))
+    conditions = {
+        table_text(*read_table(name, table)): read_text(f"{name}[{table!r}]", condition)
+        for table, condition in value.items()
+    }
+    return MappingProxyType(conditions)
 
 
 def _schema_store(name: str, value: object) -> SchemaStore:

@@ -16,6 +16,9 @@ from protocol.errors import ConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import FIRST_POSITION, BinlogPosition, Checkpoint
 from protocol.records import field, record
+from protocol.rows.table import table_text
+
+from .table_names import split_list, split_text, unquoted, written_parts
 
 _Given = TypeVar("_Given")
 _Value = TypeVar("_Value")
@@ -200,7 +203,7 @@ def _stop(name: str, value: object) -> Stop:
 def table_patterns(name: str, value: object) -> tuple[str, ...]:
     """Read a pattern such as ``"shop.*"``, several with commas between, or an iterable of patterns."""
     if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
+        value = split_list(value)
     if not isinstance(value, Iterable):
         raise wrong_value(name, value, "patterns such as 'shop.*'")
     patterns = tuple(read_text(name, pattern) for pattern in value)
@@ -209,12 +212,28 @@ def table_patterns(name: str, value: object) -> tuple[str, ...]:
             f"{name}: the list is empty, so no table would be read: leave out {name}= to read all"
         )
     for pattern in patterns:
-        schema, dot, table = pattern.partition(".")
-        if pattern != "*" and not (schema and dot and table):
-            raise wrong_value(
-                name, pattern, "schema and table with a dot between, such as 'shop.orders' or 'shop.*'"
-            )
+        if pattern != "*":
+            _check_parts(name, pattern, "'shop.orders' or 'shop.*'")
     return patterns
+
+
+def read_table(name: str, value: object) -> tuple[str, str]:
+    """Read the schema and the table of a text such as ``shop.orders`` or `` `a.b`.c ``."""
+    return split_text(_check_parts(name, value, "'shop.orders'"))
+
+
+def _check_parts(name: str, value: object, examples: str) -> str:
+    text = value if isinstance(value, str) else ""
+    parts = written_parts(text)
+    if any(part.startswith("`") and unquoted(part) is None for part in parts):
+        raise wrong_value(
+            name,
+            value,
+            "a name in backticks ends with one, and has those inside doubled, as in '`a.b`.`c``d`'",
+        )
+    if not all(parts):
+        raise wrong_value(name, value, f"schema and table with a dot between, such as {examples}")
+    return text
 
 
 def _events(name: str, value: object) -> tuple[type[Event], ...]:
@@ -235,9 +254,7 @@ def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
         raise wrong_value(name, value, "a mapping such as {'shop.orders': ['id', 'status']}")
     columns: dict[str, tuple[str, ...]] = {}
     for table, names in value.items():
-        if not isinstance(table, str) or "." not in table:
-            raise wrong_value(name, table, "tables such as 'shop.orders'")
-        columns[table] = read_names(f"{name}[{table!r}]", names)
+        columns[table_text(*read_table(name, table))] = read_names(f"{name}[{table!r}]", names)
     return MappingProxyType(columns)
 
 

@@ -7,6 +7,9 @@ from typing import Final
 
 from protocol.binlog.decoder import WantsTable
 from protocol.records import record
+from protocol.rows.table import table_text
+
+from .table_names import in_backticks, split_text, unquoted, written_parts
 
 _WILDCARD: Final = r"[*?\[]"
 # Of so many of the tables that no pattern matched, the nearest names are searched.
@@ -27,8 +30,8 @@ class TableFilter:
     """Whether a table is wanted; remembers which patterns have matched.
 
     A pattern has two parts in the syntax of ``fnmatch.fnmatchcase``: the schema before the first dot, the table after
-    it. ``"*"`` alone matches every table. A table is wanted if it matches a pattern of ``tables`` and none of
-    ``exclude``.
+    it. A part in backticks is a name: dots and wildcards in it stand for themselves. ``"*"`` alone matches every
+    table. A table is wanted if it matches a pattern of ``tables`` and none of ``exclude``.
     """
 
     def __init__(self, tables: Sequence[str], exclude: Sequence[str] = ()) -> None:
@@ -42,7 +45,7 @@ class TableFilter:
             self._unmatched.pop(pattern, None)
             found = True
         if not found and len(self._others) < _NAMES_KEPT:
-            self._others[f"{schema}.{table}"] = None
+            self._others[table_text(schema, table)] = None
         return found and not any(self._unwanted.matching(schema, table))
 
     def may_want_tables_of(self, schema: str) -> bool:
@@ -79,15 +82,15 @@ class _Patterns:
         self._schemas: dict[str, list[tuple[str, WantsTable]]] = {}
         self._others: list[tuple[str, WantsTable]] = []
         for pattern in patterns:
-            schema, dot, table = pattern.partition(".")
-            if is_exact(pattern):
+            schema, table = split_pattern(pattern)
+            if is_exact(schema) and is_exact(table):
                 self._tables[schema, table] = pattern
-            elif dot and is_exact(schema):
+            elif is_exact(schema):
                 self._schemas.setdefault(schema, []).append((pattern, _compile(pattern)))
             else:
                 self._others.append((pattern, _compile(pattern)))
         self._names = {schema for schema, _ in self._tables} | self._schemas.keys()
-        self._globs = [_matcher(pattern.partition(".")[0]) for pattern, _ in self._others]
+        self._globs = [_matcher(split_pattern(pattern)[0]) for pattern, _ in self._others]
 
     def matching(self, schema: str, table: str) -> Iterator[str]:
         name = self._tables.get((schema, table))
@@ -115,12 +118,13 @@ def nearest_name(pattern: str, names: Iterable[str]) -> str | None:
 
     wanted, names = pattern.lower(), list(names)
     fits = _compile(wanted)
-    near = {name for name in names if fits(*name.lower().split(".", 1))}
+    near = {name for name in names if fits(*split_text(name.lower()))}
     if not near:
         # A pattern for all tables of a schema is compared with names of schemas.
         is_schema = wanted.endswith(".*")
         compared = {
-            name: name.lower().partition(".")[0] + ".*" if is_schema else name.lower() for name in names
+            name: table_text(split_text(name.lower())[0], "*") if is_schema else name.lower()
+            for name in names
         }
         found = get_close_matches(wanted, dict.fromkeys(compared.values()), 1)
         near = {name for name, text in compared.items() if text in found}
@@ -133,20 +137,35 @@ def unmatched_text(pattern: str, nearest: str | None, where: str) -> str:
     return f"tables: {pattern!r} matches no table of {where}{hint}"
 
 
-def is_exact(pattern: str) -> bool:
-    """Whether a pattern, or one of its two parts, has no wildcards."""
-    return re.search(_WILDCARD, pattern) is None
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """The patterns of a pattern's schema and table; both are ``*`` for the pattern ``*``."""
+    if pattern == "*":
+        return "*", "*"
+    schema, table = (
+        part if (name := unquoted(part)) is None else _escaped(name) for part in written_parts(pattern)
+    )
+    return schema, table
 
 
-def exact_pattern(name: str) -> str:
-    """A pattern that matches this name only."""
+def is_exact(part: str) -> bool:
+    """Whether one of the two patterns of ``split_pattern`` has no wildcards."""
+    return re.search(_WILDCARD, part) is None
+
+
+def exact_pattern(schema: str, table: str) -> str:
+    """A pattern that matches this table only, also in a list with commas."""
+    text = table_text(schema, table)
+    return text if re.search(r"[\s,*?\[]", text) is None else in_backticks(schema, table)
+
+
+def _escaped(name: str) -> str:
     return re.sub(_WILDCARD, r"[\g<0>]", name)
 
 
 def _compile(pattern: str) -> WantsTable:
     if pattern == "*":
         return lambda schema, table: True
-    schema_pattern, _, table_pattern = pattern.partition(".")
+    schema_pattern, table_pattern = split_pattern(pattern)
     fits_schema, fits_table = _matcher(schema_pattern), _matcher(table_pattern)
     return lambda schema, table: fits_schema(schema) is not None and fits_table(table) is not None
 

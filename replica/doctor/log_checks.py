@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
+from ..config.table_filter import split_pattern
 from ..source.left_out import domain_filters, left_out
 from .facts import Facts
 from .finding import Finding, Remedy, listed, option_file, shell, sql
@@ -42,11 +43,11 @@ def check_filters(facts: Facts) -> Iterator[Finding]:
 
 
 def _selects(patterns: Sequence[str], schema: str) -> bool:
-    return any(re.match(translate(pattern.partition(".")[0]), schema) for pattern in patterns)
+    return any(re.match(translate(split_pattern(pattern)[0]), schema) for pattern in patterns)
 
 
 def _is_within(pattern: str, schemas: Sequence[str]) -> bool:
-    return pattern.partition(".")[0] in schemas
+    return split_pattern(pattern)[0] in schemas
 
 
 def check_logged_updates(facts: Facts) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from protocol.records import field, record
 
-from ..config.table_filter import exact_pattern, is_exact
+from ..config.table_filter import is_exact, split_pattern
 from ..sql.quoting import identifier, like_expression
 from .facts import Facts
 from .finding import Finding, listed, sql, stream_option
@@ -118,15 +118,14 @@ def _unreadable(grants: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 def _readable_part(facts: Facts) -> list[str]:
     """Patterns of the tables that the user may read, if more are selected: tables of all schemas. Else empty."""
-    patterns = [pattern.partition(".") for pattern in facts.options.tables]
+    patterns = [split_pattern(pattern) for pattern in facts.options.tables]
     if _unreadable(facts.grants, facts.options.tables) != [_ALL_TABLES]:
         return []
     return list(
         dict.fromkeys(
-            f"{_pattern_of(schema)}.{tables if name == '*' else exact_pattern(name)}"
+            f"{_pattern_of(schema)}.{tables if name == '*' else name if is_exact(name) else identifier(name)}"
             for schema, name in _selectable(facts.grants, _GRANT)
-            for selected, _, selected_tables in patterns
-            for tables in [selected_tables or "*"]
+            for selected, tables in patterns
             if fnmatchcase(schema, selected) and (name == "*" or fnmatchcase(name, tables))
         )
     )
@@ -134,7 +133,8 @@ def _readable_part(facts: Facts) -> list[str]:
 
 def _pattern_of(schema: str) -> str:
     r"""The schema of a grant, a pattern of LIKE, as one of ``tables=``. An underline stands for itself in both."""
-    return re.sub(r"\\(.)|%", lambda found: found[1] or "*", schema)
+    pattern = re.sub(r"\\(.)|%", lambda found: found[1] or "*", schema)
+    return identifier(pattern) if "." in pattern and is_exact(pattern) else pattern.replace(".", "?")
 
 
 def _names_of(scope: str) -> list[str]:
@@ -158,7 +158,7 @@ def _scopes(patterns: Sequence[str]) -> list[str]:
     """The scopes of GRANT SELECT that together cover all tables of these patterns."""
     scopes = []
     for pattern in patterns:
-        schema, _, table = pattern.partition(".")
+        schema, table = split_pattern(pattern)
         if not is_exact(schema):
             return [_ALL_TABLES]
         scopes.append(f"{identifier(schema)}.{identifier(table) if is_exact(table) else '*'}")

@@ -11,7 +11,7 @@ from protocol.errors import ConnectionLostError, ServerError
 from protocol.records import record
 
 from ..config.options import Options
-from ..config.table_filter import TableFilter, is_exact, table_filter
+from ..config.table_filter import TableFilter, is_exact, split_pattern, table_filter
 from ..source.hosts import first_host
 from ..source.session import Session
 from ..source.statement_answers import read_value
@@ -161,7 +161,7 @@ async def _selected_rows(
     ``sees`` is shown all tables.
     """
     wants = table_filter(options.tables, options.exclude_tables)
-    plain = dict.fromkeys(pattern.partition(".")[0] for pattern in options.tables)
+    plain = dict.fromkeys(split_pattern(pattern)[0] for pattern in options.tables)
     schemas = _SYSTEM
     if all(is_exact(schema) for schema in plain):
         schemas = f"IN ({', '.join(map(hex_literal, plain))})"

@@ -20,6 +20,7 @@ from protocol.records import record, replace
 from protocol.rows.cells import CellTable
 from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription
+from protocol.rows.table import table_text
 
 from ..config.one_process import OneProcess
 from ..config.selection import SchemaMismatch, Selection, Start, Stop
@@ -278,7 +279,9 @@ class BinlogFile(OneProcess):
         wants_table = self._wants_table
 
         def is_wanted(schema: str, name: str) -> bool:
-            return f"{schema}.{name}" == table and (wants_table is None or wants_table(schema, name))
+            return table_text(schema, name) == reader.table and (
+                wants_table is None or wants_table(schema, name)
+            )
 
         reader = BatchReader(
             self._iterator,

@@ -24,6 +24,7 @@ from protocol.records import replace
 from protocol.rows.description import ColumnDescription
 from protocol.wire import utf8_text
 
+from ..config.table_names import split_text
 from ..schemas.baseline import described_shape
 from ..schemas.catalog import Catalog
 from ..schemas.timeline import SchemaHistory
@@ -61,7 +62,7 @@ def read_schema_file(path: str) -> SchemaFile:
             f"schema: {name} is of a schema store, which knows its places: leave @{place} out"
         )
     tables = {
-        TableName(*table.split(".", 1)): described_shape(columns)
+        TableName(*split_text(table)): described_shape(columns)
         for table, columns in read.columns.items()
         if "." in table
     }

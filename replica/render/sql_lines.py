@@ -47,8 +47,9 @@ from protocol.errors import UnsupportedEventError
 from protocol.wire import utf8_bytes
 
 from ..config.table_filter import TableFilter
+from ..config.table_names import split_text
 from ..sql.ddl import CreateSchema, DropSchema, RenameTable, Unreadable, table_actions
-from ..sql.quoting import binary_literal, identifier, split_text
+from ..sql.quoting import binary_literal, identifier
 from ..sql.statement_kind import sql_mode_of
 from ..sql.xa import XA_COMMIT, XA_ROLLBACK, Xid, prepare_statement
 from ..transactions.replay import TransactionRestarted

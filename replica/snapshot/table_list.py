@@ -231,7 +231,7 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
     copy of the others would pass for a copy of the table. A statement for several tables reads none of them.
     """
     names = [f"{identifier(schema)}.{identifier(name)} AS t{at}" for at, (schema, name) in enumerate(tables)]
-    columns = ["1" if ".".join(one) in options.columns else f"t{at}.*" for at, one in enumerate(tables)]
+    columns = ["1" if table_text(*one) in options.columns else f"t{at}.*" for at, one in enumerate(tables)]
     try:
         await session.query(f"SELECT {', '.join(columns)} FROM {', '.join(names)} LIMIT 0")
     except ServerError as error:
@@ -242,7 +242,7 @@ async def name_tables(session: Session, tables: Sequence[TableId], options: Opti
 
 def denied(error: ServerError, table: TableId) -> PrivilegeError:
     """The error for a table that the user may not read, or not in all of its columns."""
-    name = ".".join(table)
+    name = table_text(*table)
     remedy = f"GRANT SELECT ON {name}, name the readable columns in columns=, or leave the table out"
     return PrivilegeError(error.code, error.sqlstate, error.message, remedy)
 

@@ -22,7 +22,7 @@ from protocol.records import record
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.selection import Selection
-from ..config.table_filter import TableFilter, is_exact
+from ..config.table_filter import TableFilter, is_exact, split_pattern
 from ..sql.quoting import like_expression
 from .server_facts import RUNNING_REPLICATION, Identity, Source, replica_status_statement, status_question
 from .session import Session
@@ -186,7 +186,7 @@ def _domains_text(options: Options, domains: Sequence[str]) -> str:
 
 def left_out(filters: Filters, selection: Selection) -> list[str]:
     """The filters that may leave out tables of the selection, as texts such as "replicate_ignore_db=shop"."""
-    tables = [(schema, table or "*") for schema, _, table in (one.partition(".") for one in selection.tables)]
+    tables = [split_pattern(pattern) for pattern in selection.tables]
     named = {schema for schema, _ in tables}
     wanted = TableFilter(selection.tables, selection.exclude_tables)
     rewritten = _REWRITTEN.findall(filters.get(_REWRITE, ""))

@@ -14,6 +14,7 @@ from typing import Final, Literal
 from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
 from protocol.records import field, record
+from protocol.rows.table import table_text
 
 from ..arrow import Images
 from ..config.selection import (
@@ -21,6 +22,7 @@ from ..config.selection import (
     near_options,
     one_of,
     read_boolean,
+    read_table,
     table_patterns,
     whole_number,
 )
@@ -193,7 +195,7 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
     if options.snapshot == "only":
         _check_snapshot(options, values)
     elif options.mode == "table":
-        if options.table is None or not all(options.table.partition(".")):
+        if options.table is None:
             raise ConfigurationError("table: schemaMode=table needs table=schema.name")
         if {"includeTables", "excludeTables", "includeDdl", "rowFormat"} & values.keys():
             raise ConfigurationError(
@@ -230,7 +232,7 @@ _OF_THE_LOG: Final = frozenset(
 
 
 def _check_snapshot(options: SourceOptions, values: Mapping[str, str]) -> None:
-    if options.table is None or not all(options.table.partition(".")):
+    if options.table is None:
         raise ConfigurationError("table: snapshot=only needs table=schema.name")
     useless = _OF_THE_LOG & values.keys()
     if values.get("startingOffsets", "").lstrip().startswith("{"):
@@ -266,7 +268,7 @@ def _settings(values: Mapping[str, str]) -> ReadSettings:
     return ReadSettings(
         tables=table_patterns("includeTables", values.get("includeTables", "*"))
         if table is None
-        else (exact_pattern(table),),
+        else (exact_pattern(*read_table("table", table)),),
         exclude_tables=table_patterns("excludeTables", values["excludeTables"])
         if "excludeTables" in values
         else (),
@@ -329,6 +331,10 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _table(name: str, text: str) -> str:
+    return table_text(*read_table(name, text))
+
+
 def _choice(*choices: str) -> Callable[[str, str], object]:
     read = one_of(*choices)
     return lambda name, text: read(name, text.lower())
@@ -339,7 +345,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
     {
         "path": ("path", _text),
         "schemaMode": ("mode", _choice("envelope", "table", "packed", "packed_envelope")),
-        "table": ("table", _text),
+        "table": ("table", _table),
         "rowFormat": ("row_format", _choice("variant", "json")),
         "images": ("images", _choice("after", "both")),
         "includeDdl": ("include_ddl", read_boolean),

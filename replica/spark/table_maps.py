@@ -6,7 +6,7 @@ from typing import Final
 
 from protocol.binlog.events import TableMapEvent
 from protocol.errors import ConfigurationError, ReplicaError
-from protocol.rows.table import Table
+from protocol.rows.table import Table, table_text
 
 from ..config.table_filter import TableFilter
 from ..files.binlog_file import BinlogFile, KeyFile, open_binlog
@@ -23,7 +23,7 @@ def first_table(options: SourceOptions, files: Sequence[LogFile]) -> Table:
     with _open(options, files) as log:
         for event in log:
             assert isinstance(event, TableMapEvent)
-            if str(event.table) == options.table:
+            if table_text(event.table.schema, event.table.name) == options.table:
                 return event.table
     raise ConfigurationError(
         f"table: the log has no rows of {options.table}, so its columns are not known: give them with .schema(...)"

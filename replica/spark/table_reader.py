@@ -26,6 +26,7 @@ from protocol.records import record, replace
 from protocol.rows.table import Table
 
 from ..arrow import batch_schema
+from ..config.table_names import split_text
 from ..snapshot.chunk_reader import prepare_session
 from ..snapshot.key_splits import split_by_key
 from ..snapshot.range_reader import RangeChunk, open_behind, read_ranges
@@ -128,8 +129,7 @@ async def _next(chunks: AsyncIterator[RangeChunk]) -> RangeChunk | None:
 
 def _identity(options: SourceOptions) -> tuple[str, str]:
     assert options.table is not None
-    schema, _, name = options.table.partition(".")
-    return schema, name
+    return split_text(options.table)
 
 
 def _server(options: SourceOptions) -> Offset | None:

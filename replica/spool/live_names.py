@@ -25,6 +25,7 @@ from protocol.rows.table import Table, table_text
 
 from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
+from ..config.table_names import split_text
 from ..schemas.logged_columns import logged_table
 from ..schemas.logged_statements import LogTraits
 from ..schemas.schema_keeper import SchemaKeeper, history_of, identity_of
@@ -262,10 +263,10 @@ class LiveNames:
 
     async def table(self, name: str) -> Table:
         """The table as it is now. Raises ``ConfigurationError`` if the source does not show it."""
-        schema, _, table = name.partition(".")
+        wanted = TableName(*split_text(name))
         session = await first_host(self._options, Session.open)
         try:
-            shapes = await read_shapes(session, [TableName(schema, table)])
+            shapes = await read_shapes(session, [wanted])
         finally:
             await session.aclose()
         if not shapes:
@@ -274,7 +275,7 @@ class LiveNames:
                 ".schema(...)"
             )
         [shape] = shapes.values()
-        return logged_table(schema, table, shape, is_mariadb=session.handshake.is_mariadb)
+        return logged_table(*wanted, shape, is_mariadb=session.handshake.is_mariadb)
 
 
 def _server(segment: Segment) -> str:

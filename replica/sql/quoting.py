@@ -27,15 +27,6 @@ def identifier(name: str) -> str:
     return quoted(name, "`")
 
 
-def split_text(text: str) -> tuple[str, str]:
-    """The reverse of ``table_text``."""
-    if text.startswith("`"):
-        name, _, table = text[1:].replace("``", "\0").partition("`.")
-        return name.replace("\0", "`"), table.replace("\0", "``")
-    schema, _, table = text.partition(".")
-    return schema, table
-
-
 def text_literal(text: str) -> str:
     """Characters as a literal with backslash escapes; not for text with surrogate escapes."""
     literal = f"'{text.translate(ESCAPES)}'"

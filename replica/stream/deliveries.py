@@ -14,6 +14,7 @@ from protocol.rows.counting import row_compiler
 from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.table_filter import TableFilter, exact_pattern, table_filter
+from ..config.table_names import split_text
 from ..schemas.schema_tracker import SchemaTracker
 from ..source.dump import Dump
 from ..source.open_dump import Broken
@@ -99,7 +100,7 @@ class Deliveries:
                 "arrow() must be called before any event is read: connect another stream"
             )
         selected = self.wants_table
-        one = self.wants_table = TableFilter((exact_pattern(table),))
+        one = self.wants_table = TableFilter((exact_pattern(*split_text(table)),))
         self._is_wanted = one
         if selected is not None:
             self._is_wanted = lambda schema, name: one(schema, name) and selected(schema, name)

@@ -89,7 +89,7 @@ class Grouping:
             batch_rows=choice.max_rows,
         )
         groups = RowsGroups(self._group_all("arrow()"), self._place, choice)
-        self._deliveries.read_columns(choice.table, RawRowCompiler)
+        self._deliveries.read_columns(reader.table, RawRowCompiler)
         self.batches = groups
         return ArrowBatches(groups, reader, self._account.add_rows)
 

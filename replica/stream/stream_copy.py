@@ -20,6 +20,7 @@ from protocol.rows.table import table_text
 
 from ..config.log_facts import log_facts
 from ..config.options import Options
+from ..config.selection import read_table
 from ..config.snapshot_status import SnapshotStatus
 from ..config.table_filter import table_filter
 from ..snapshot.marks import LOWEST, Place
@@ -206,9 +207,7 @@ class StreamCopy:
             raise RuntimeError(
                 f"snapshot(): {table} is not copied, as the stream has ended: connect a new stream"
             )
-        schema, dot, name = table.partition(".")
-        if not (schema and dot and name):
-            raise ConfigurationError(f"snapshot(): give a table such as 'shop.orders', not {table!r}")
+        schema, name = read_table("snapshot()", table)
         self._check()
         if self._wants is not None and not self._wants(schema, name):
             raise ConfigurationError(

@@ -21,6 +21,7 @@ from protocol.rows.table import table_text
 
 from ...config.options import Options
 from ...config.table_filter import exact_pattern
+from ...config.table_names import split_text
 from ...snapshot.table_list import list_tables
 from ...source.dump import Greeted
 from . import job_state
@@ -110,7 +111,7 @@ class Resyncs:
         selected = {
             option: value for option, value in self.source.items() if option.lower() not in _SELECTING
         }
-        selected["includeTables"] = exact_pattern(name)
+        selected["includeTables"] = exact_pattern(*split_text(name))
         folder = uuid.uuid5(uuid.NAMESPACE_URL, name).hex
         copy = SettledCopy(self.spark, self.start, selected, folder, self.target, self.state)
         for attempt in range(_ATTEMPTS):

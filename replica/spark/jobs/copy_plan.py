@@ -23,6 +23,7 @@ from protocol.rows.table import Table, table_text
 
 from ...arrow import batch_schema
 from ...config.options import Options
+from ...config.table_names import split_text
 from ...schemas.reading import TableReader
 from ...schemas.touched import last_touches, touched_by
 from ...snapshot.chunk_reader import prepare_session
@@ -39,7 +40,7 @@ from ...source.statement_answers import read_value
 from ...spool.offsets import Offset
 from ...spool.start_offset import find_offset
 from ...sql import ddl
-from ...sql.quoting import identifier, split_text
+from ...sql.quoting import identifier
 from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type

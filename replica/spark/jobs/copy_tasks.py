@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from protocol.records import record
 
+from ...config.table_names import split_text
 from ...snapshot.range_reader import read_ranges
 from ...spool.offsets import Offset
 from ..packed import without_durations
@@ -121,7 +122,6 @@ class CopyReader(DataSourceReader):
     async def _copy_one(self, piece: Mapping[str, Any]) -> list[NewFile]:
         options = parse_options({**self._plan["source"], "table": piece["name"]})
         assert options.table is not None
-        schema_name, _, name = options.table.partition(".")
         schema = schema_from_text(piece["schema"])
         writer = LeafWriter(
             folder(piece["path"], self._plan["storage"]),
@@ -132,7 +132,7 @@ class CopyReader(DataSourceReader):
             indexed=piece["indexed"],
         )
         keys, low = range_from_json(piece["range"]), Offset.from_dict(json.loads(self._plan["offset"]))
-        async for chunk in read_ranges(connection_options(options), (schema_name, name), [keys], low):
+        async for chunk in read_ranges(connection_options(options), split_text(options.table), [keys], low):
             writer.add(kept_rows(chunk.rows, schema))
         return writer.finish()
 

@@ -15,9 +15,10 @@ from protocol.records import replace
 from protocol.rows.table import table_text
 
 from ...config.options import Options
+from ...config.table_names import split_text
 from ...source.dump import Greeted
 from ...sql import ddl
-from ...sql.quoting import first_names, split_text
+from ...sql.quoting import first_names
 from ...sql.statement_kind import sql_mode_of, text_of
 from ...stream.binlog_stream import BinlogStream
 from .blocking import run_aside

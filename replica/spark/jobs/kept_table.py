@@ -22,8 +22,8 @@ from protocol.errors import CheckpointError, ReplicaError, SchemaMismatchError
 from protocol.records import record, replace
 
 from ...config.folder_names import fitting
+from ...config.table_names import split_text
 from ...spool.storage import NO_STORAGE
-from ...sql.quoting import split_text
 from .changes_per_key import column_names
 from .conversions import Conversion
 from .convert_tasks import Converting, convert

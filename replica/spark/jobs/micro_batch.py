@@ -28,8 +28,8 @@ from protocol.position import file_number
 from protocol.records import replace
 from protocol.rows.table import table_text
 
+from ...config.table_names import split_text
 from ...sql import ddl
-from ...sql.quoting import split_text
 from ...sql.xa import statement_xid
 from ..gather import place_number
 from ..packed_items import PackedItem

@@ -24,6 +24,7 @@ from protocol.rows.undecoded_rows import UndecodedRows
 
 from ...arrow.temporal import TIMESTAMP
 from ...config.options import Options
+from ...config.table_names import split_text
 from ...schemas.reading import TableReader
 from ...schemas.touched import touched_by
 from ...snapshot.chunk_reader import SILENCE, Chunk, prepare_session
@@ -132,8 +133,7 @@ class _Reading:
         take: Callable[[pa.Table], None],
     ) -> None:
         self._options = options
-        schema, _, table = name.partition(".")
-        self._table = TableName(schema, table)
+        self._table = TableName(*split_text(name))
         self._key = key
         self._end = end
         self._take = take

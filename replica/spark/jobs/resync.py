@@ -17,9 +17,9 @@ from typing import Final
 
 from protocol.errors import ConfigurationError
 from replica.config.table_filter import table_filter
+from replica.config.table_names import split_text
 from replica.spark.jobs.job_arguments import Job, Note, add_target_argument, run_script
 from replica.spark.jobs.spark_session import absolute, require_delta
-from replica.sql.quoting import split_text
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -17,7 +17,7 @@ from protocol.errors import ConfigurationError, ReplicaError
 from protocol.records import record
 
 from ...config.table_filter import table_filter
-from ...sql.quoting import split_text
+from ...config.table_names import split_text
 from .job_arguments import (
     Note,
     add_run_arguments,

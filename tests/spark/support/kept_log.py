@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from replica.config.table_names import split_text
 from replica.spark.packed import pack
 from replica.spark.packed_items import PackedItem
-from replica.sql.quoting import split_text
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]

@@ -296,7 +296,7 @@ def test_a_stream_has_one_schema_and_the_errors_of_the_log() -> None:
 def test_options_that_cannot_be() -> None:
     log = open_binlog(io.BytesIO(numbered_log(1).data))
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"table": "t"}, "table: must be 'schema.table', not 't'"),
+        ({"table": "t"}, "table: schema and table with a dot between, such as 'shop.orders', not 't'"),
         ({"table": "s.t", "metadata": ["op"]}, "metadata: unknown column op; there are"),
         ({"table": "s.t", "images": "all"}, "images: "),
         ({"table": "s.t", "batch_rows": 0}, "batch_rows: must be at least 1, not 0"),

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.binlog.decoder import WantsTable
+from protocol.errors import ConfigurationError
+from protocol.rows.table import table_text
 from replica.config import table_filter as table_filter_module
-from replica.config.table_filter import TableFilter, nearest_name, table_filter
+from replica.config.options import Options
+from replica.config.selection import read_table, table_patterns
+from replica.config.table_filter import TableFilter, exact_pattern, nearest_name, table_filter
 
 CASES = [
     (["shop.*"], [], "shop", "orders", True),
@@ -32,6 +36,17 @@ CASES = [
     (["shop.*"], [], "shop", "with\nnewline", True),
     (["shop.orders"], [], "shop", "orders\n", False),
     ([], [], "shop", "orders", False),
+    (["`a.b`.c"], [], "a.b", "c", True),
+    (["`a.b`.c"], [], "a", "b.c", False),
+    (["a.b.c"], [], "a", "b.c", True),
+    (["a.b.c"], [], "a.b", "c", False),
+    (["`a.b`.*"], [], "a.b", "c", True),
+    (["`a``b`.`c`"], [], "a`b", "c", True),
+    (["`a`.`*`"], [], "a", "b", False),
+    (["`a`.`*`"], [], "a", "*", True),
+    (["`[a]?`.t*"], [], "[a]?", "t1", True),
+    (["*.*"], ["`a.b`.c"], "a.b", "c", False),
+    (["a`b.c`d"], [], "a`b", "c`d", True),
 ]
 
 
@@ -56,6 +71,47 @@ def test_it_is_fnmatchcase(schema_pattern: str, table_pattern: str, schema: str,
     assert wants_table is not None
     expected = fnmatchcase(schema, schema_pattern) and fnmatchcase(table, table_pattern)
     assert wants_table(schema, table) is expected
+
+
+tables = st.tuples(st.text("a.`,*[ ]\n", min_size=1), st.text("b.`,*?\n ", min_size=1))
+
+
+@given(tables, tables)
+def test_any_table_can_be_selected_exactly(table: tuple[str, str], other: tuple[str, str]) -> None:
+    patterns = table_patterns("tables", f"{exact_pattern(*table)},x.y")
+    wants_table = table_filter(patterns)
+    assert wants_table is not None
+    assert len(patterns) == 2
+    assert wants_table(*table)
+    assert wants_table(*other) is (other == table)
+    assert read_table("table", table_text(*table)) == table
+
+
+@pytest.mark.parametrize("pattern", ["`a.b.c", "`a`.`b", "`a`b.c", "a.``", "``.a", "a.`b`c", "`shop.orders`"])
+def test_backticks_that_do_not_fit(pattern: str) -> None:
+    """A pattern that selects nothing would not be told before a table of a similar name comes."""
+    for name, value in (
+        ("tables", [pattern]),
+        ("columns", {pattern: ["id"]}),
+        ("snapshot_where", {pattern: "1"}),
+    ):
+        with pytest.raises(ConfigurationError, match=f"{name}: (a name in backticks|schema and table)"):
+            Options.build("mysql://x@y", {name: value})
+
+
+def test_names_in_backticks_are_names_of_columns_and_conditions() -> None:
+    options = Options.build(
+        "mysql://x@y", {"columns": {"`a`.b": ["id"], "`a.b`.`c`": ["id"]}, "snapshot_where": {"`s`.t": "1"}}
+    )
+    assert [*options.columns] == ["a.b", "`a.b`.c"]
+    assert [*options.snapshot_where] == ["s.t"]
+
+
+def test_the_nearest_name_is_a_pattern() -> None:
+    wants_table = table_filter(["`a.b`.orders"])
+    assert wants_table is not None
+    wants_table("a.b", "order")
+    assert wants_table.unmatched() == [("`a.b`.orders", "`a.b`.order")]
 
 
 def test_patterns_that_matched_nothing() -> None:

@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.rows.table import table_text
-from replica.sql.quoting import (
-    hex_literal,
-    identifier,
-    like_expression,
-    quoted,
-    split_text,
-    text_literal,
-)
+from replica.config.table_names import split_text
+from replica.sql.quoting import hex_literal, identifier, like_expression, quoted, text_literal
 
 
 def test_quote_marks_are_doubled() -> None:

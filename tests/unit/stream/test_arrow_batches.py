@@ -205,7 +205,7 @@ async def test_what_cannot_be_asked_for() -> None:
         return replica.connect("mysql://repl@127.0.0.1", **options)
 
     refused: list[tuple[BinlogStream, dict[str, Any], str]] = [
-        (connect(), {"table": "t"}, "must be 'schema.table'"),
+        (connect(), {"table": "t"}, "table: schema and table with a dot between"),
         (connect(), {"table": "s.t", "max_rows": 0}, r"arrow\(\): max_rows"),
         (connect(), {"table": "s.t", "max_seconds": 0}, r"arrow\(\): max_seconds"),
         (connect(), {"table": "s.t", "metadata": ["op"]}, "metadata: unknown column op"),
