@@ -155,7 +155,7 @@ class LogShapes:
         table = with_shape(event.table, state) if isinstance(state, Shape) and problem is None else None
         if isinstance(state, Shape) and table is not None:
             self._note(table, state.columns)
-        if table is not None and nameless(table):
+        if isinstance(state, Shape) and table is not None and nameless(table, state):
             problem = "a later statement dropped, moved or changed some of them"
         if problem is not None and self._on_mismatch == "error":
             raise SchemaMismatchError(

@@ -89,9 +89,14 @@ def with_shape(table: Table, shape: Shape) -> Table:
     return replace(table, columns=columns, primary_key=primary_key, names_from="history")
 
 
-def nameless(table: Table) -> bool:
-    """Whether a table that ``with_shape`` made has columns whose names are not known."""
-    return any(column.name == f"@{number}" for number, column in enumerate(table.columns, 1))
+def nameless(table: Table, shape: Shape | None = None) -> bool:
+    """Whether a table that ``with_shape`` made has columns whose names are not known.
+
+    A column may be called ``@1``: with the whole ``shape`` of the table all names are known.
+    """
+    return (shape is None or not shape.is_whole) and any(
+        column.name == f"@{number}" for number, column in enumerate(table.columns, 1)
+    )
 
 
 def _placed(shape: Shape, table: Table) -> list[ColumnShape | None] | None:

@@ -191,8 +191,11 @@ class SchemaTracker:
 
         A column without a name is @n if ``on_schema_mismatch`` allows it, and the source was asked for its name.
         """
-        table = self._found(event)
-        if table is None or not nameless(table):
+        shape = self._fitting(event)
+        if shape is None:
+            return None
+        table = with_shape(event.table, shape)
+        if not nameless(table, shape):
             return table
         is_lost = self._sought is None or self.name_of(event.table) in self._sought
         return table if self._takes_nameless and is_lost else None
@@ -203,15 +206,15 @@ class SchemaTracker:
             self._sought.add(self.name_of(event.table))
         return self.named(event)
 
-    def _found(self, event: TableMapEvent) -> Table | None:
-        """The table with the names of its place, as far as they are known; None if no known shape fits."""
+    def _fitting(self, event: TableMapEvent) -> Shape | None:
+        """The shape of the table at its place; None if no known shape fits."""
         self.begin_at(event.file, event.position)
         if self.history is None:
             return None
         shape = self.history.shape_at(self.name_of(event.table), BinlogPosition(event.file, event.position))
         if not isinstance(shape, Shape) or first_difference(shape, event.table) is not None:
             return None
-        return with_shape(event.table, shape)
+        return shape
 
     def name_of(self, table: Table) -> TableName:
         """The table's name as the history has it."""
