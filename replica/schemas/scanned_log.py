@@ -16,8 +16,11 @@ from protocol.position import BinlogPosition, split_file_name
 
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
+from .catalog import Catalog
 from .past_history import LoggedStatement
 from .reading import IsUntouched, TableReader
+from .shape import Shape
+from .timeline import SchemaHistory
 from .touched import EVERY, Linked, linked_by
 
 # The text of the statements, and what each takes besides.
@@ -96,6 +99,28 @@ class ScannedLog:
         found = [self._found[number - self._first] for number in sorted(numbers)]
         self._forget_oldest()
         return found, names
+
+    async def find_lost(
+        self, reader: TableReader, history: SchemaHistory, table: TableName, place: BinlogPosition
+    ) -> None:
+        """Set a table's shape at a place, if it is lost there, and older shapes and statements since then tell it.
+
+        A RENAME or ALTER between them made the table, and a later statement took away what undoing would tell.
+        """
+        if not history.has_lost(table, place):
+            return
+        begin = history.begin
+        found, names = await self.about(reader, table, begin, place)
+        states = {name: state for name in names if (state := history.shape_at(name, begin)) is not None}
+        forward = SchemaHistory(history.source, begin, Catalog(states))
+        for logged in found:
+            for change in forward.apply(logged.statement, logged.end):
+                known = history.shape_at(change.table, logged.end)
+                if isinstance(known, Shape) and (known.is_whole or not isinstance(change.after, Shape)):
+                    forward.set_at(change.table, logged.end, known)
+        shape = forward.shape_at(table, place)
+        if isinstance(shape, Shape):
+            history.set_at(table, place, shape)
 
     def untouched(self, reader: TableReader, table: TableName, place: BinlogPosition) -> IsUntouched:
         """An argument of ``TableReader.read``: a row at the place proves that all earlier statements are finished."""

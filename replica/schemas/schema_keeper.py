@@ -319,10 +319,10 @@ class SchemaKeeper:
                     break
                 history = await self._with_older(found, known, begin)
                 self.tracker.use(self._traits, history)
-            named = self.tracker.named(event)
-            if named is not None:
+            await self._log.find_lost(reader, history, name, place)
+            if (named := self.tracker.named(event)) is not None:
                 return named, place
-            is_whole = not (is_doubtful(history.shape_before(name, end)) or history.has_lost(name, end))
+            is_whole = not (is_doubtful(history.shape_before(name, end)) or history.has_lost(name, place))
             is_known = begin < end <= place and is_whole
             if is_known or not any(place < changed for changed in history.places_of(name)):
                 break

@@ -155,9 +155,18 @@ async def test_names_that_an_older_file_gives(
     assert changes[-1] == {"id": 2, "b": "x"}
 
 
-@pytest.mark.parametrize("is_swapped", [False, True], ids=["created", "swapped in"])
+@pytest.mark.parametrize(
+    ("is_swapped", "later"),
+    [
+        (False, []),
+        (True, []),
+        (False, ["ALTER TABLE {0}.t MODIFY v VARCHAR(9) NOT NULL"]),
+        (False, ["RENAME TABLE {0}.t TO {0}.a, {0}.o TO {0}.b", "ALTER TABLE {0}.a RENAME {0}.t"]),
+    ],
+    ids=["created", "swapped in", "altered later", "renamed later"],
+)
 async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
-    server: Server, schema: str, is_swapped: bool
+    server: Server, schema: str, is_swapped: bool, later: list[str]
 ) -> None:
     """Behind rows of another table, too: they have begun the history at a place where these names were lost.
 
@@ -171,7 +180,12 @@ async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
         server.query(f"CREATE TABLE {schema}.t (w INT)")
         server.query(f"RENAME TABLE {schema}.t TO {schema}.old, {schema}.n TO {schema}.t")
     file, position, *_ = server.query(server.log_status)[0]
-    for sql in ("INSERT INTO {}.o VALUES (1)", "INSERT INTO {}.t VALUES (1, 'x')", "DROP TABLE {}.t"):
+    for sql in (
+        "INSERT INTO {0}.o VALUES (1)",
+        *later,
+        "INSERT INTO {0}.t VALUES (1, 'x')",
+        "DROP TABLE {0}.t",
+    ):
         server.query(sql.format(schema))
     start, tables = replica.BinlogPosition(file, int(position)), f"{schema}.*"
     async with replica.connect(server.dsn(), start=start, stop="now", tables=tables) as stream:
