@@ -8,6 +8,7 @@ valid place, and events are missing or come twice. Files of earlier releases hav
 
 import contextlib
 import errno
+import fcntl
 import inspect
 import json
 import os
@@ -52,8 +53,9 @@ class FileCheckpointStore:
 
     The new content is written and synced under another name in the same directory and renamed over the old file, then
     the directory is synced: at any moment the file holds the old or the new checkpoint, whole. If the process is
-    killed in between, the next ``load`` removes the temporary file. A new file has the mode 0600; an existing file
-    keeps its mode, and a symbolic link stays a link. ``save`` takes as long as the disk needs for two syncs.
+    killed in between, the next ``load`` removes the temporary file. Other processes may ``load`` at any time. A new
+    file has the mode 0600; an existing file keeps its mode, and a symbolic link stays a link. ``save`` takes as long
+    as the disk needs for two syncs.
 
     The file has what ``Checkpoint.to_dict()`` returns, and a checksum of it. To edit the file, remove the line
     ``"checksum"``: it is not looked for then, as in files of earlier releases and of other programs.
@@ -99,7 +101,7 @@ class FileCheckpointStore:
         with contextlib.suppress(OSError):
             for found in os.listdir(folder):
                 if leftover.fullmatch(found):
-                    os.unlink(os.path.join(folder, found))
+                    _remove_leftover(os.path.join(folder, found))
 
     def _parse(self, content: bytes) -> Checkpoint:
         try:
@@ -154,12 +156,9 @@ def _prefix(name: str) -> str:
 
 def replace_file(path: str, content: bytes) -> None:
     """Replace a file as a whole. Each save uses a temporary name of its own: two processes cannot mix their bytes."""
-    # It takes 2 ms to import, and most streams write no file.
-    import tempfile
-
     folder, name = os.path.split(path)
     mode = _mode(path)
-    handle, temporary = tempfile.mkstemp(TEMPORARY_SUFFIX, _prefix(name), folder)
+    handle, temporary = _make_temporary(folder, name)
     try:
         with open(handle, "wb") as file:
             if mode is not None:
@@ -167,7 +166,8 @@ def replace_file(path: str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(handle)
-        os.replace(temporary, path)
+            # Before the file is closed, which releases its lock.
+            os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -176,6 +176,28 @@ def replace_file(path: str, content: bytes) -> None:
             raise OSError(error.errno, error.strerror, path) from error
         raise
     _sync_directory(folder)
+
+
+def _make_temporary(folder: str, name: str) -> tuple[int, str]:
+    """A new file, as a descriptor and a path. It is locked, which tells it from one that a kill has left."""
+    # It takes 2 ms to import, and most streams write no file.
+    import tempfile
+
+    while True:
+        handle, path = tempfile.mkstemp(TEMPORARY_SUFFIX, _prefix(name), folder)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(path):
+            return handle, path
+        # ``_remove_leftover`` has found it before it was locked.
+        os.close(handle)
+
+
+def _remove_leftover(path: str) -> None:
+    """Remove a temporary file, unless a process is writing it."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
 
 
 def _mode(path: str) -> int | None:
