@@ -133,7 +133,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _next_with_care(self) -> Event:
         if self._has_duties and monotonic() >= self._look_at:
-            await self._look_or_lose()
+            await self._look_after_duties()
         for event in self._batch:
             return self._grouping.follow(event)
         return await self._next_of_new_batch()
@@ -330,7 +330,7 @@ class BinlogStream(OneProcess, GroupedStream):
         """The user is done with a batch: save the checkpoint and show the status if due."""
         self._account.move_checkpoint()
         if self._has_duties:
-            await self._look_or_lose()
+            await self._look_after_duties()
 
     @property
     def _has_ended(self) -> bool:
@@ -371,6 +371,8 @@ class BinlogStream(OneProcess, GroupedStream):
             self._use(dump)
         except BaseException:
             dump.session.abort()
+            self._schemas.abort()
+            self._copy.abort()
             raise
 
     def _use(self, dump: Dump) -> None:
@@ -478,18 +480,16 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _look_after_duties(self) -> None:
         """The user has come back for more: save the checkpoint and show the status if due."""
-        self._account.finish_handed()
-        if self._upkeep.is_save_due():
-            await self._save()
-        if self._upkeep.is_status_due():
-            self._upkeep.show(self.status)
-        self._look_at = self._upkeep.next_look()
-
-    async def _look_or_lose(self) -> None:
         try:
-            await self._look_after_duties()
+            self._account.finish_handed()
+            if self._upkeep.is_save_due():
+                await self._save()
+            if self._upkeep.is_status_due():
+                self._upkeep.show(self.status)
         except ReplicaError as error:
             await self._lose(error)
+        else:
+            self._look_at = self._upkeep.next_look()
 
     async def _save(self) -> None:
         await self._upkeep.save(self.checkpoint)

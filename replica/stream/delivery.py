@@ -139,9 +139,8 @@ class Delivery:
         # Decoded events that are not handed out yet, and the error behind them.
         self._decoded: Batch | None = None
         self._error: ReplicaError | None = None
-        # A table map without column names, until it is described, and then until it is handed out.
+        # A table map without column names, until it is described.
         self._nameless: Batch | None = None
-        self._described: Batch | None = None
         # The decoder's position when other tasks had their last turn. In each file positions begin anew.
         self._turned_at = decoder.position
         account.begin_dump(decoder if dump.goes_on_by_gtid else None)
@@ -214,9 +213,6 @@ class Delivery:
                 (event,) = self._nameless.events
                 assert isinstance(event, TableMapEvent)
                 return Describe(event)
-            elif self._described is not None:
-                self._admit(self._described)
-                self._described = None
             elif self._payload is not None:
                 self._decode_payload(self._payload)
             elif self._next < len(self._raws):
@@ -252,7 +248,9 @@ class Delivery:
     def describe(self, event: TableMapEvent, table: Table | None) -> None:
         """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
         event.table = self._decoder.name_table(event.table_id, table or event.table)
-        self._described, self._nameless = self._nameless, None
+        described, self._nameless = self._nameless, None
+        assert described is not None
+        self._admit(described)
 
     def _decode(self) -> None:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""

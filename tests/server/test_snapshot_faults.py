@@ -176,3 +176,21 @@ async def test_the_policy_holds_for_the_connections_that_read(
         with pytest.raises(ConnectionLostError, match="no connection for the copy"):
             await asyncio.wait_for(read_all(stream), SECONDS)
     assert opened >= (1 if policy is False else 4)
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+async def test_a_hook_that_raises_while_the_stream_is_opened_leaves_no_reader(
+    server: Server, schema: str
+) -> None:
+    """The tasks that read chunks, and their connections, stayed until the program ended."""
+    make_table(server, schema, "t", ROWS)
+
+    def refuse(status: replica.StreamStatus) -> None:
+        if status.state in ("seeking", "streaming"):
+            raise LookupError("of the hook")
+
+    before = asyncio.all_tasks()
+    with pytest.raises(LookupError, match="of the hook"):
+        async with stream_of(server, start="snapshot", tables=f"{schema}.t", on_status=refuse):
+            pass
+    await until(lambda: asyncio.all_tasks() == before)
