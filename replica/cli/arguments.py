@@ -13,6 +13,7 @@ PLACES: Final = (
     "now, earliest, FILE:POS, a GTID set (the transactions that you already have), or a time with its zone "
     "(2026-01-31T12:00:00Z)"
 )
+_LAST_PORT: Final = 65535
 SERVER_ID_HELP: Final = (
     "server_id of this replica; must differ from those of the source and its other replicas"
 )
@@ -76,6 +77,6 @@ def read_place(option: str, text: str) -> Start:
 def read_address(option: str, text: str) -> tuple[str, int]:
     """Read HOST:PORT. Raises ``ConfigurationError``, which names ``option``."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > _LAST_PORT:
         raise ConfigurationError(f"{option}: {text!r} is not HOST:PORT, such as 127.0.0.1:3307")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -102,7 +102,9 @@ def _run(options: Namespace, console: Console) -> int:
     wanted = _stream_options(options, console, renderer)
     stream = BinlogStream(wanted)
     if options.checkpoint and options.start and os.path.exists(options.checkpoint):
-        console.note(f"resuming from the checkpoint in {options.checkpoint}; --from is ignored")
+        # A copy that goes on copies tables that --tables selects now, too.
+        ignored = "" if options.start == "snapshot" else "; --from is ignored"
+        console.note(f"resuming from the checkpoint in {options.checkpoint}{ignored}")
 
     def report() -> Report:
         status = stream.status
@@ -119,9 +121,9 @@ def _run(options: Namespace, console: Console) -> int:
         raise
     except BaseException:
         if stream.status.events:
-            _tell_resume_point(stream.checkpoint, options, console)
+            _tell_resume_point(stream, options, console)
         raise
-    _tell_resume_point(stream.checkpoint, options, console)
+    _tell_resume_point(stream, options, console)
     return 0
 
 
@@ -201,16 +203,23 @@ async def _follow(
         flush()
 
 
-def _tell_resume_point(checkpoint: Checkpoint | None, options: Namespace, console: Console) -> None:
+def _tell_resume_point(stream: "BinlogStream", options: Namespace, console: Console) -> None:
+    checkpoint, copy = stream.checkpoint, stream.status.snapshot
     if checkpoint is None:
         return
     if console.errors.isatty():
         # Overwrites the ^C that the terminal has printed.
         console.errors.write("\r")
+    same = f"the same --checkpoint {shlex.quote(options.checkpoint)}" if options.checkpoint else ""
+    if copy is not None and not copy.complete:
+        # From a place of the log on, rows that were not copied would never come.
+        remedy = f"resume with {same}" if same else "begin again with --from snapshot"
+        console.note(f"the copy of the tables is not complete: {remedy}")
+        return
     place = checkpoint.gtid_set or f"{checkpoint.file}:{checkpoint.position}"
     console.note(f"resume with --from {shlex.quote(place)}")
-    if options.checkpoint:
-        console.note(f"or with the same --checkpoint {shlex.quote(options.checkpoint)}")
+    if same:
+        console.note(f"or with {same}")
 
 
 _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Namespace], Renderer]]] = MappingProxyType(

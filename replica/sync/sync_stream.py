@@ -18,6 +18,7 @@ from protocol.binlog.events import Event
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition, Checkpoint
 
+from ..config.log_facts import log_facts
 from ..config.one_process import OneProcess
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
@@ -90,7 +91,8 @@ class SyncStream(OneProcess):
             if kind is None:
                 raise
             # The exception that ended the loop matters more than one of a store or a hook.
-            _LOGGER.error("%s", error)
+            address = self._stream._options.address
+            _LOGGER.error("%s", error, extra=log_facts("close-failed", source=address, error=error))
 
     def __iter__(self) -> Self:
         self._stream._grouping.check_without_batches()

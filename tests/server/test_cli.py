@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +95,47 @@ def test_tables_that_are_copied_and_altered(server: Server, schema: str, form: s
         assert [column["name"] for column in changes[0]["after"]["columns"]] == ["id", "note"]
         assert changes[0]["after"]["columns"][1]["type"] == "varchar(20)"
         assert changes[0]["before"]["primary_key"] == ["id"]
+
+
+@pytest.mark.parametrize("server", ["mysql:9.7"], indirect=True)
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_copy_that_is_stopped_is_not_resumed_at_a_place(
+    server: Server, schema: str, tmp_path: Path, has_checkpoint: bool
+) -> None:
+    """It named a GTID set, from which on the rows that were not copied yet would never have come."""
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, text TEXT)")
+    # More than a pipe holds: the command waits until it is read.
+    server.query(
+        f"INSERT INTO {schema}.t VALUES " + ", ".join(f"({id}, REPEAT('x', 2000))" for id in range(999))
+    )
+    path = tmp_path / "t.ckpt"
+    command = [sys.executable, "-m", "replica", "tail", f"{server.dsn()}/?snapshot_chunk_rows=10"]
+    command += ["--tables", f"{schema}.*", "--from", "snapshot"]
+    checkpoint = ["--checkpoint", str(path)] if has_checkpoint else []
+
+    def read(lines: int) -> tuple[list[int], str]:
+        """The ids that come when the command is stopped behind so many lines, and its messages."""
+        with subprocess.Popen(
+            [*command, *checkpoint], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as tail:
+            assert tail.stdout is not None
+            assert tail.stderr is not None
+            found = [tail.stdout.readline() for _ in range(lines)]
+            tail.send_signal(signal.SIGINT)
+            found += tail.stdout.read().splitlines()
+            errors = tail.stderr.read().decode()
+        objects = [json.loads(line) for line in found]
+        return [one["after"]["id"] for one in objects if one.get("op") == "read"], errors
+
+    ids, errors = read(20)
+    assert 0 < len(ids) < 999
+    if not has_checkpoint:
+        assert errors.endswith("the copy of the tables is not complete: begin again with --from snapshot\n")
+        return
+    assert errors.endswith(f"is not complete: resume with the same --checkpoint {path}\n")
+    more, errors = read(999 - len(ids))
+    assert "--from is ignored" not in errors
+    assert sorted({*ids, *more}) == list(range(999))
 
 
 @BOTH

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 import replica
+from replica.config.checkpoint import CheckpointKeeper
 from replica.config.log_facts import EVENTS, log_facts
 from replica.config.options import Options
+from replica.demo import DemoSource
 from replica.source.retry import Retry
+from replica.stream.binlog_stream import BinlogStream
+from replica.sync.sync_stream import SyncStream
 
 _PRODUCT = Path(replica.__file__).parent
 
@@ -58,6 +62,42 @@ async def test_a_lost_connection(caplog: pytest.LogCaptureFixture) -> None:
         "attempt": 0,
     }
     assert isinstance(record.__dict__["delay"], float)
+
+
+class FullDisk:
+    """A store that cannot save."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, checkpoint: replica.Checkpoint) -> None:
+        raise replica.CheckpointError("the disk is full")
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_an_error_while_a_stream_is_closed_by_another_error(
+    caplog: pytest.LogCaptureFixture, is_sync: bool
+) -> None:
+    with DemoSource(tls=False) as source:
+        address, options = source.address, Options.build(source.dsn, {"start": "earliest"})
+
+        async def fail() -> None:
+            async with BinlogStream(options) as stream:
+                stream._upkeep._keeper = CheckpointKeeper(FullDisk(), 1)
+                async for _ in stream:
+                    raise LookupError
+
+        def fail_in_step() -> None:
+            with SyncStream(BinlogStream(options)) as stream:
+                stream._stream._upkeep._keeper = CheckpointKeeper(FullDisk(), 1)
+                for _ in stream:
+                    raise LookupError
+
+        with pytest.raises(LookupError):
+            fail_in_step() if is_sync else asyncio.run(fail())
+    [record] = [one for one in caplog.records if one.levelno == logging.ERROR]
+    facts = {name: record.__dict__[name] for name in ("event", "source", "error")}
+    assert facts == {"event": "close-failed", "source": address, "error": "the disk is full"}
 
 
 def test_numbers_stay_numbers() -> None:
