@@ -4,7 +4,6 @@ Reads files and standard input only; ``tail`` reads a running source.
 """
 
 import contextlib
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from ..render.sql_lines import SqlRenderer
 from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
 from .console import Console, Progress, terminal_output
-from .file_arguments import add_file_arguments, add_workers_argument, open_files
+from .file_arguments import add_file_arguments, add_workers_argument, check_not_read, open_files
 from .formats import DATA_FORMATS, Renderer, change_renderer, noting_statements, sql_renderer
 
 # The progress line is updated at most once per this many events.
@@ -170,12 +169,7 @@ def _output(options: Namespace, console: Console) -> Iterator[BinaryIO]:
     if options.output is None or options.output == "-":
         yield terminal_output(console.result())
         return
-    for path in options.files:
-        with contextlib.suppress(OSError):
-            if os.path.samefile(path, options.output):
-                raise ConfigurationError(
-                    f"--output: {options.output} is also an input file, which it would overwrite; name another file"
-                )
+    check_not_read("--output", options.output, options.files)
     try:
         file = open(options.output, "wb")  # noqa: SIM115
     except OSError as error:

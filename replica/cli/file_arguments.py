@@ -1,5 +1,7 @@
 """Arguments of the subcommands that read binlog files: incomplete files, checksums, keys of encrypted logs."""
 
+import contextlib
+import os
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
@@ -9,7 +11,7 @@ from protocol.wire import utf8_text
 
 from ..config.selection import SchemaMismatch
 from ..files.binlog_file import BinlogFile, KeyFile, open_binlog
-from ..files.log_files import read_whole
+from ..files.log_files import find_log_files, read_whole
 from .arguments import patterns
 
 _SECRET_FILE: Final = "FILE:"
@@ -102,6 +104,16 @@ def open_files(
         key_file=key_file,
         cells=cells,
     )
+
+
+def check_not_read(option: str, path: str, files: list[str]) -> None:
+    """Raise ``ConfigurationError`` if a file to be written is one of those to be read, or of a folder of them."""
+    for source in find_log_files(files) if os.path.exists(path) else ():
+        with contextlib.suppress(OSError):
+            if source.path is not None and os.path.samefile(source.path, path):
+                raise ConfigurationError(
+                    f"{option}: {path} is also an input file, which it would overwrite; name another file"
+                )
 
 
 def _offset_or_place(text: str | None) -> str | int | None:

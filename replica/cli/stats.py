@@ -22,7 +22,7 @@ from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
-from .file_arguments import add_file_arguments, add_workers_argument, open_files
+from .file_arguments import add_file_arguments, add_workers_argument, check_not_read, open_files
 from .paint import Paint
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def _check(options: Namespace) -> None:
         raise ConfigurationError("--follow and --stop exclude one another: --follow runs until Ctrl-C")
     if options.html is not None:
         _check_page(options.html)
+        if not dsns:
+            check_not_read("--html", options.html, options.source)
 
 
 def _check_page(path: str) -> None:
