@@ -25,6 +25,8 @@ _OPENSSL_MAGIC: Final = b"Salted__"
 _SALT_SIZE: Final = 8
 # The values of file_key_management_digest, the default first.
 _DIGESTS: Final = ("sha1", "sha256", "sha512", "sha384", "sha224")
+# OpenSSL counts them in an int.
+_MOST_ITERATIONS: Final = (1 << 31) - 1
 _BLOCK: Final = 16
 _KEY_LINE: Final = rb"\s*([0-9]{1,10});([0-9a-fA-F]+)(?![0-9a-fA-F])"
 
@@ -122,6 +124,10 @@ def parse_key_file(data: bytes, secret: bytes = b"", iterations: int = 0) -> dic
     An encrypted file needs ``secret``, the server's file_key_management_filekey; ``iterations`` is its
     file_key_management_use_pbkdf2. Raises ``ConfigurationError`` when it cannot be read.
     """
+    if not (isinstance(iterations, int) and 0 <= iterations <= _MOST_ITERATIONS):
+        raise ConfigurationError(
+            f"key_file: the iterations are a number from 0 to {_MOST_ITERATIONS}, not {iterations!r}"
+        )
     if not data.startswith(_OPENSSL_MAGIC):
         return _parse_key_lines(data)
     if not secret:

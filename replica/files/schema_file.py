@@ -55,7 +55,12 @@ def read_schema_file(path: str) -> SchemaFile:
     name, at, place = path.rpartition("@")
     if not at or os.path.exists(path):
         return _read(path)
-    position = BinlogPosition.parse(place)
+    try:
+        position = BinlogPosition.parse(place)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"schema: there is no file {path}, and {place!r} is not a place such as binlog.000042:157"
+        ) from None
     read = _read(name)
     if read.history is not None:
         raise ConfigurationError(

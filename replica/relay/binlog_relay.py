@@ -109,6 +109,9 @@ class BinlogRelay:
             raise ConfigurationError(
                 "stop, tables: a relay copies the whole log (with once, up to its end): leave them out"
             )
+        # Of "not a number" nothing is ever due.
+        if not (isinstance(sync_interval, int | float) and sync_interval >= 0):
+            raise ConfigurationError(f"sync_interval: a number of seconds from 0 on, not {sync_interval!r}")
         self._directory = directory
         self._sync_interval = sync_interval
         self._once = once

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from protocol.binlog.decoder import WantsTable
 from protocol.binlog.events import Event, RowsEvent, TableMapEvent
@@ -12,6 +12,17 @@ from protocol.records import record
 
 from ..config.selection import table_patterns
 from ..config.table_filter import table_filter
+from ..schemas.change_event import SchemaChangeEvent
+from ..transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
+
+# Events that name a table.
+_OF_TABLES: Final = (
+    RowsEvent,
+    TableMapEvent,
+    SnapshotCompleteEvent,
+    SnapshotRestartedEvent,
+    SchemaChangeEvent,
+)
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 #: What a handler returns: None, or something to await.
@@ -54,7 +65,7 @@ class Handlers:
             raise ConfigurationError(f"on(): give an event class, not {event_class!r}")
         wants_table = None
         if table is not None:
-            if not issubclass(event_class, RowsEvent | TableMapEvent):
+            if not issubclass(event_class, _OF_TABLES):
                 raise ConfigurationError(
                     f"on(): {event_class.__name__} belongs to no table: leave out table="
                 )
@@ -86,7 +97,7 @@ class Handlers:
             ]
         for registration in registrations:
             if registration.wants_table is not None:
-                table = event.table  # type: ignore[attr-defined]
+                table = event if isinstance(event, SchemaChangeEvent) else event.table  # type: ignore[attr-defined]
                 if not registration.wants_table(table.schema, table.name):
                     continue
             yield registration.handler

@@ -7,6 +7,7 @@ import hashlib
 import io
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -233,6 +234,16 @@ def test_key_file() -> None:
     for line in (b"1:00", b"x;" + b"0" * 32, b"1;" + b"0" * 34, b"1;" + b"0" * 33, b"1;" + b"0" * 62 + b"zz"):
         with pytest.raises(ConfigurationError, match="line 2 has no key"):
             parse_key_file(b"# keys\n" + line)
+
+
+@pytest.mark.parametrize("iterations", [-1, 1 << 31, "1000"])
+def test_iterations_of_a_key_file_that_no_server_has(iterations: Any) -> None:
+    """hashlib raised ValueError, OverflowError and TypeError."""
+    data = bytes.fromhex(next(iter(OPENSSL_FILES.values())))
+    with pytest.raises(
+        ConfigurationError, match="key_file: the iterations are a number from 0 to 2147483647"
+    ):
+        parse_key_file(data, b"s3cret", iterations)
 
 
 @pytest.mark.parametrize(("iterations", "encrypted"), OPENSSL_FILES.items())

@@ -168,6 +168,7 @@ async def test_relay_killed_again_and_again(source: Path, tmp_path: Path) -> Non
         (["serve", "{}/source"], 2, "set MYSQL_PWD or give --password-file"),
         (["serve", "{}/source", "--no-password", "--listen", "nowhere"], 2, "HOST:PORT"),
         (["serve", "{}/source", "--no-password", "--listen", "127.0.0.1:65536"], 2, "HOST:PORT"),
+        (["relay", "mysql://repl@h", "{}/copy", "--sync-interval", "nan"], 2, "--sync-interval"),
         (["relay", "mysql://repl@h", "{}/copy", "--metrics", "127.0.0.1:65536"], 2, "HOST:PORT"),
         (["serve", "{}/source", "--no-password", "--listen", "192.0.2.99:1"], 2, "cannot listen at"),
         (["serve", "{}/nothing", "--no-password"], 2, "nothing"),

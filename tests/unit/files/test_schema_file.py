@@ -65,3 +65,12 @@ def test_a_schema_file(tmp_path: Path) -> None:
 def test_schema_files_that_are_none(tmp_path: Path, content: object) -> None:
     with pytest.raises(ConfigurationError, match="schema: "):
         schema_of(tmp_path, content)
+
+
+def test_a_file_that_is_missing_and_has_an_at_sign_in_its_name(tmp_path: Path) -> None:
+    """The error spoke of a position, and named neither the option nor the file."""
+    path = f"{tmp_path}/shop@prod.json"
+    with pytest.raises(
+        ConfigurationError, match=rf"^schema: there is no file {path}, and 'prod.json' is not a place"
+    ):
+        read_schema_file(path)

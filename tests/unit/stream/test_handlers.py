@@ -21,7 +21,9 @@ from protocol.constants import ColumnType
 from protocol.errors import ConfigurationError
 from protocol.rows.column import Column
 from protocol.rows.table import Table
+from replica.schemas.change_event import SchemaChangeEvent
 from replica.stream.handlers import Handlers
+from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 
 HEADER = EventHeader(1, 30, 1, 50, 100, 0)
 
@@ -75,6 +77,24 @@ async def test_by_table() -> None:
         await handlers.call(event)
         calls.append("|")
     assert " ".join(calls) == "one some all | some all | all | one some |"
+
+
+async def test_copies_and_changes_of_tables_by_table() -> None:
+    """These events name a table, and were refused as events of none."""
+    handlers = Handlers()
+    calls: list[str] = []
+    table = rows("orders").table
+    events: list[Event] = [
+        SnapshotCompleteEvent(HEADER, "binlog.000001", 4, table),
+        SnapshotRestartedEvent(HEADER, "binlog.000001", 4, table),
+        SchemaChangeEvent(HEADER, "binlog.000001", 4, "shop", "orders"),
+    ]
+    for event in events:
+        handlers.on(type(event), "shop.o*")(lambda event: calls.append(type(event).__name__))
+        handlers.on(type(event), "crm.*")(lambda event: calls.append("other"))
+    for event in events:
+        await handlers.call(event)
+    assert calls == [type(event).__name__ for event in events]
 
 
 async def test_a_handler_added_later_is_called_from_then_on() -> None:
