@@ -80,6 +80,8 @@ _WITHOUT_GTID: Final = (
     StopEvent,
     PreviousGtidsEvent,
     MariadbGtidListEvent,
+    SnapshotCompleteEvent,
+    SnapshotRestartedEvent,
 )
 # Memory for the tables whose maps were written.
 _TABLES_BYTES: Final = 64 << 20

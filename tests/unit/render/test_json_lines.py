@@ -361,3 +361,17 @@ def test_void_rows_are_told_among_changes() -> None:
         SnapshotRestartedEvent(header(), FILE, 4, ORDERS),
     )
     assert [json.loads(line)["event"] for line in text.splitlines()] == ["SnapshotRestartedEvent"]
+
+
+def test_the_end_of_a_copy_is_of_no_transaction() -> None:
+    """It had the GTID of the transaction before it."""
+    events: list[Event] = [
+        gtid(),
+        xid(),
+        SnapshotCompleteEvent(header(), FILE, 4, ORDERS, 7),
+        gtid(),
+        xid(),
+        SnapshotRestartedEvent(header(), FILE, 4, ORDERS),
+    ]
+    found = [json.loads(line) for line in written(JsonRenderer, *events).splitlines()]
+    assert [one["gtid"] is None for one in found] == [False, False, True] * 2
