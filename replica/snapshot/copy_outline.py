@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain
 from typing import Final
 
 from protocol.records import record
@@ -21,8 +22,9 @@ _WAITING, _WHOLE, _BEGUN = b"wcb"
 _WAITS: Final = TableProgress()
 _ONES_BEGUN: Final = re.compile(rb"b")
 _ONES_WAITING: Final = re.compile(rb"w")
-#: Three or more whole tables in a row.
-_RUN: Final = re.compile(rb"c{3,}")
+# Three or more whole tables in a row, or one table.
+_RUN_OR_ONE: Final = re.compile(rb"c{3,}|.")
+_RUN_OR_ONE_NOT_WAITING: Final = re.compile(rb"c{3,}|[^w]")
 # If fewer than one in so many tables has changed, only these are looked at.
 _FEW: Final = 8
 _DIGEST_BYTES: Final = 16
@@ -97,26 +99,37 @@ class CopyOutline:
         """The tables that neither wait nor are whole."""
         return (self.names[found.start()] for found in _ONES_BEGUN.finditer(self.kinds))
 
-    def ends(self) -> tuple[int, int]:
-        """The number of whole tables at the beginning, and the index of the first waiting table at the end."""
+    def ends(self, most: int) -> tuple[int, int]:
+        """The number of whole tables at the beginning, and the index from which on tables wait, or most of them.
+
+        From the index on only tables wait, unless more than ``most`` wait before it: then it is that of the first one
+        that waits. A table that is made while others wait may be the last one.
+        """
         whole = len(self.kinds) - len(self.kinds.lstrip(b"c"))
-        return whole, max(len(self.kinds.rstrip(b"w")), whole)
+        behind = max(len(self.kinds.rstrip(b"w")), whole)
+        if self.kinds.count(_WAITING, whole, behind) > most:
+            behind = self.kinds.index(_WAITING, whole)
+        return whole, behind
 
     def whole(self, begin: int, end: int) -> WholeTables:
         """The whole tables from index ``begin`` up to ``end``."""
         return WholeTables(self.names[begin], self.names[end - 1], sum(self.rows[begin:end]))
 
-    def parted(self, begin: int, end: int) -> tuple[list[TableId], list[WholeTables]]:
-        """The tables from index ``begin`` up to ``end``: single tables, and runs of whole tables."""
+    def parted(self, begin: int, behind: int) -> tuple[list[TableId], list[WholeTables]]:
+        """Single tables, and runs of whole ones, from index ``begin`` on; no waiting ones from ``behind`` on."""
         single, runs = list[TableId](), list[WholeTables]()
-        for run in _RUN.finditer(self.kinds, begin, end):
-            single += self.names[begin : run.start()]
-            runs.append(self.whole(*run.span()))
-            begin = run.end()
-        return single + self.names[begin:end], runs
+        for found in chain(
+            _RUN_OR_ONE.finditer(self.kinds, begin, behind),
+            _RUN_OR_ONE_NOT_WAITING.finditer(self.kinds, behind),
+        ):
+            if len(found[0]) > 1:
+                runs.append(self.whole(*found.span()))
+            else:
+                single.append(self.names[found.start()])
+        return single, runs
 
     def digest_from(self, begin: int) -> int:
-        """The digest of the tables from index ``begin`` on, all of which wait."""
+        """The digest of the tables from index ``begin`` on that wait."""
         digest = self.waiting
         for found in _ONES_WAITING.finditer(self.kinds, 0, begin):
             digest ^= name_digest(self.names[found.start()])

@@ -45,8 +45,8 @@ _WAITS: Final = TableProgress()
 class Unnamed:
     """Tables that wait: the ``first`` of them, and a ``digest`` of all their names (``hidden_tables``).
 
-    ``stated`` are tables that statements have made or dropped since the copy began, or went on from a checkpoint.
-    They may be in the digest or not.
+    ``stated`` are tables that statements may have made since the copy began, or went on from a checkpoint, and that
+    are not in the copy.
     """
 
     first: TableId
@@ -87,12 +87,17 @@ class CopyState:
         """Whether the copies of all tables are complete."""
         return all(progress.is_whole for progress in self.tables.values())
 
+    @property
+    def waiting(self) -> Iterator[TableId]:
+        """The tables whose copies have not begun."""
+        return (table for table, progress in self.tables.items() if progress == _WAITS)
+
     def to_text(self) -> str:
         """The text that ``from_text`` reads: names of tables that wait or are complete, progress of the others.
 
         Tables are copied in the order of their names. If there are many, two names stand for most of them: all tables
-        up to the first name are whole, and all from the second name on wait. Between these two, next to a large
-        table, the first and the last of several whole tables in a row stand for all of them. If there are too many
+        up to the first name are whole, and all from the second name on wait, but for those that the text names, too.
+        The first and the last of several whole tables in a row stand for all of them. If there are too many
         keys, the text says that the tables with most of them begin anew; then a consumer that goes on from here loses
         its rows of these tables.
         """
@@ -165,7 +170,7 @@ class CopyState:
         outline = self.outline or CopyOutline.of(self.tables)
         tables, content = outline.names, dict[str, object](version=_VERSION, all=self.has_all)
         if self.has_all and len(tables) > MOST_NAMED:
-            through, behind = outline.ends()
+            through, behind = outline.ends(MOST_NAMED)
             if through:
                 content["through"] = _range_values(outline.whole(0, through))[2:]
             if behind < len(outline.names):

@@ -1,14 +1,15 @@
 """Finds tables that wait in a checkpoint, and that the user may no longer see: their copies would be left out.
 
 A checkpoint names the first of many waiting tables, and has a digest of all their names. Tables that statements of
-the log made or dropped, while the copy ran or since the checkpoint, may exist or not; all others have to be listed.
-The digest is the exclusive or of the digests of the names. So the tables of statements explain a difference if the
-digests of some of them give it together.
+the log made while the copy ran, or made or dropped since the checkpoint, may exist or not; all others have to be
+listed. The digest is the exclusive or of the digests of the names. So the tables of statements explain a difference
+if the digests of some of them give it together.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
+from protocol.binlog.decoder import WantsTable
 from protocol.errors import PrivilegeError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
@@ -22,6 +23,7 @@ from ..sql.ddl_reader import read_statement
 from .copy_outline import name_digest
 from .copy_state import Unnamed
 from .source_marks import high_mark
+from .statement_effects import names_gone
 from .transaction_touches import TableId
 
 # ER_TABLEACCESS_DENIED_ERROR
@@ -32,17 +34,17 @@ _MOST_STATED: Final = 1000
 
 async def check_unnamed(
     unnamed: Unnamed,
-    listed: Collection[TableId],
+    waiting: Iterable[TableId],
     begin: BinlogPosition | GtidSet,
     session: Session,
     source: Source,
 ) -> None:
-    """Raise ``PrivilegeError`` if tables that wait are not ``listed``, and no statement tells why.
+    """Raise ``PrivilegeError`` if not all tables that waited are among ``waiting``, and no statement tells why.
 
-    ``begin`` is the checkpoint's place.
+    ``waiting`` are listed tables, but for those that the checkpoint names as begun or whole. ``begin`` is its place.
     """
     digest = unnamed.digest
-    for table in listed:
+    for table in waiting:
         if table >= unnamed.first:
             digest ^= name_digest(table)
     if _is_sum_of(digest, map(name_digest, unnamed.stated)):
@@ -66,21 +68,25 @@ async def check_unnamed(
 
 
 def stated_with(
-    stated: frozenset[TableId] | None, statement: object, copied: Collection[TableId]
+    stated: frozenset[TableId] | None,
+    statement: ddl.DdlStatement | None,
+    copied: Container[TableId],
+    wants: WantsTable | None = None,
 ) -> frozenset[TableId] | None:
-    """``Unnamed.stated`` after one more statement; None if the tables it made or dropped are unknown, or too many."""
-    is_about_any = isinstance(statement, ddl.Unread) and statement.is_about_any
-    if stated is None or is_about_any or len(stated) > _MOST_STATED:
+    """``Unnamed.stated`` after one more statement; None if the tables that it made are unknown, or too many.
+
+    ``copied`` are the tables of the copy after the statement: of these the checkpoint tells whether they wait. The
+    copy is about tables that ``wants`` lets through.
+    """
+    if stated is None or (isinstance(statement, ddl.Unread) and statement.is_about_any):
         return None
-    if isinstance(statement, ddl.DropSchema):
-        return stated.union(table for table in copied if table[0] == statement.schema)
-    if isinstance(statement, ddl.DropTables):
-        # A table that was made and dropped since is as if it had never existed.
-        return stated.difference(statement.tables).union(one for one in statement.tables if one in copied)
     if isinstance(statement, ddl.CreateTable | ddl.RenameTables | ddl.AlterTable | ddl.Unread):
-        named = ddl.tables_of(statement)
-        return stated.union(named) if len(named) > 1 or not isinstance(statement, ddl.AlterTable) else stated
-    return stated
+        named = stated.union(one for one in ddl.tables_of(statement) if wants is None or wants(*one))
+    else:
+        named = stated
+    gone = set(names_gone(statement, named))
+    found = frozenset(table for table in named if table not in gone and table not in copied)
+    return found if len(found) <= _MOST_STATED else None
 
 
 def _is_sum_of(wanted: int, digests: Iterable[int]) -> bool:

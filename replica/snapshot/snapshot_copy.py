@@ -45,7 +45,7 @@ class SnapshotCopy:
         # The progress that a checkpoint shows of each table, and the tables that were changed since.
         self._shown, self._noted = ShownTables(), dict[TableId, None]()
         self._key_names: dict[TableId, tuple[str, ...]] | None = None
-        # Tables that statements have made or dropped: see ``Unnamed``.
+        # Tables that statements may have made: see ``Unnamed``.
         self._stated: frozenset[TableId] | None = frozenset()
         self._named: NamedTables | None = None
         #: Whether the copy was begun with all tables that the stream's filter lets through.
@@ -303,12 +303,12 @@ class SnapshotCopy:
 
     def _note_statement(self, event: QueryEvent) -> None:
         statement, named = self._about(event, self.tables)
-        self._stated = stated_with(self._stated, statement, self.tables)
         for identity in named:
             self._apply(statement, identity)
         progress = {identity: self.tables[identity].progress for identity in named}
         for identity, moved in moved_tables(statement, progress, self.coverage).items():
             self._move(identity, moved)
+        self._stated = stated_with(self._stated, statement, self.tables, self.coverage.wants)
         if self.is_active and kind_of(event) == "dml":
             self._check_statement(event)
 
@@ -325,7 +325,7 @@ class SnapshotCopy:
 
     def _about(
         self, event: QueryEvent, tables: Mapping[TableId, object]
-    ) -> tuple[object, Collection[TableId]]:
+    ) -> tuple[ddl.DdlStatement | None, Collection[TableId]]:
         """The statement of an event, and those of these tables that it is about."""
         if not (tables or self.coverage.wants) or kind_of(event) == "frame":
             return None, ()
@@ -473,7 +473,6 @@ class SnapshotCopy:
 
     def _note_ahead(self, tables: TablesAhead, event: QueryEvent) -> None:
         statement, named = self._about(event, tables)
-        tables.stated = stated_with(tables.stated, statement, tables)
         for identity in named:
             if self._begins_anew(statement, identity, tables[identity]):
                 tables[identity] = tables[identity].anew()
@@ -483,6 +482,7 @@ class SnapshotCopy:
                 del tables[identity]
             else:
                 tables[identity] = moved
+        tables.stated = stated_with(tables.stated, statement, tables, self.coverage.wants)
 
     def _end_ahead(self, tables: TablesAhead, touching: Touching) -> None:
         for identity in (one for one in touching.touched if one in tables and one in self.tables):

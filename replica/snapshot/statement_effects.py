@@ -103,7 +103,7 @@ def moved_tables(
         if table in tables or (wants is not None and wants(*table)):
             moved[table] = tables.get(table, TableProgress()).anew()
 
-    for old in _gone(statement, tables) if wants is not None else ():
+    for old in names_gone(statement, tables) if wants is not None else ():
         if old in tables and tables[old].is_whole:
             moved[old] = None
     for origin, new in _renamed(statement):
@@ -158,7 +158,7 @@ def _renamed(statement: object) -> Iterator[tuple[TableId, TableId]]:
     return ((origin, new) for new, origin in origins.items() if origin != new)
 
 
-def _gone(statement: object, tables: Iterable[TableId]) -> Iterable[TableId]:
+def names_gone(statement: object, tables: Iterable[TableId]) -> Iterable[TableId]:
     """The names that no table has after a statement."""
     if isinstance(statement, ddl.DropTables):
         return statement.tables

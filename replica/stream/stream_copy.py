@@ -115,7 +115,7 @@ class StreamCopy:
         refusals = Refusals()
         await self._check_tables(session, state, listed, refusals)
         if state is not None and state.unnamed is not None and (begin := _begin(start, point, source)):
-            await check_unnamed(state.unnamed, listed, begin, session, source)
+            await check_unnamed(state.unnamed, state.waiting, begin, session, source)
         # In the order of the names: a checkpoint counts on it.
         unfinished = [
             table

@@ -13,6 +13,7 @@ from protocol.position import Checkpoint
 from protocol.records import replace
 from replica.config.table_filter import table_filter
 from replica.snapshot.copied_selection import selection_text
+from replica.snapshot.copy_outline import name_digest
 from replica.snapshot.copy_state import MOST_KEYS, MOST_TEXT, CopyState
 from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.touches import Key
@@ -126,6 +127,31 @@ def test_a_state_of_many_tables_behind_a_large_one_is_small(tables: int) -> None
     }
     assert kinds == {name: (one.is_whole, one == TableProgress()) for name, one in read.tables.items()}
     assert sum(one.rows for one in read.tables.values()) == sum(one.rows for one in state.tables.values())
+
+
+@pytest.mark.parametrize("tables", [600, 6_000])
+def test_a_state_is_small_when_tables_were_made_meanwhile(tables: int) -> None:
+    """The last one does not wait, so each that waits was named: 28 KB for 10,000 of them, with each transaction."""
+    names = [("shop", f"a_table_with_a_long_name_{number:04d}") for number in range(tables)]
+    whole = TableProgress(rows=2, is_read=True, is_whole=True)
+    state = CopyState(dict.fromkeys(names, TableProgress()), has_all=True, stated=frozenset())
+    state.tables |= dict.fromkeys(names[:7], whole)
+    made = [("shop", "z_new"), *(("shop", f"a_table_with_a_long_name_0500_{number}") for number in range(9))]
+    state.tables |= dict.fromkeys(made, whole)
+    void = names[550]
+    state.tables[void] = TableProgress(is_void=True)
+    text = state.to_text()
+    assert len(text) < 1000
+    read = CopyState.from_text(text, [*names, *made])
+    assert {name for name, one in read.tables.items() if one.is_whole} == {*names[:7], *made}
+    assert {name for name, one in read.tables.items() if one.is_void} == {void}
+    assert sum(one.rows for one in read.tables.values()) == sum(one.rows for one in state.tables.values())
+    # The digest is of those that wait.
+    assert read.unnamed is not None
+    digest = 0
+    for name in read.waiting:
+        digest ^= name_digest(name)
+    assert (read.unnamed.first, read.unnamed.digest) == (names[7], digest)
 
 
 def test_tables_that_were_ordered_one_by_one_are_all_named() -> None:

@@ -15,11 +15,15 @@ from replica.schemas.past_history import LoggedStatement
 from replica.snapshot import hidden_tables
 from replica.snapshot.copy_outline import CopyOutline
 from replica.snapshot.copy_outline import name_digest as _digest
-from replica.snapshot.copy_state import Unnamed
+from replica.snapshot.copy_state import CopyState, Unnamed
 from replica.snapshot.hidden_tables import _is_sum_of, check_unnamed, stated_with
+from replica.snapshot.marks import Place
+from replica.snapshot.snapshot_copy import SnapshotCopy
 from replica.snapshot.table_copy import TableProgress
+from replica.snapshot.transaction_touches import KeyColumns
 from replica.sql.ddl_reader import read_statement
 from replica.sql.dialect import Dialect
+from tests.support.scripted_source import query
 
 
 def test_some_of_the_touched_tables_explain_a_difference(seed: int) -> None:
@@ -98,3 +102,47 @@ def test_the_tables_that_statements_made_are_not_counted_without_end() -> None:
             stated = stated_with(frozenset() if stated is None else stated, made, ())
     # Tables that are gone again do not count.
     assert stated == frozenset()
+
+
+def test_tables_of_which_the_checkpoint_tells_are_not_counted() -> None:
+    """Those that a copy has, other tables than it copies, and those that are gone; they were, and no table of the
+    copy was looked for after 31 of them.
+    """
+    copied = {("shop", "made")}
+
+    def after(*sqls: str) -> frozenset[tuple[str, str]] | None:
+        stated: frozenset[tuple[str, str]] | None = frozenset()
+        for sql in sqls:
+            read = read_statement(sql, "shop", Dialect())
+            stated = stated_with(stated, read, copied, lambda schema, name: schema == "shop")
+        return stated
+
+    assert after("CREATE TABLE made (a INT)", "CREATE TABLE other.t (a INT)") == frozenset()
+    create = "CREATE TABLE IF NOT EXISTS a (a INT)"
+    assert after(create) == frozenset([("shop", "a")])
+    assert after(create, "RENAME TABLE a TO b") == frozenset([("shop", "b")])
+    assert after(create, "RENAME TABLE a TO made") == frozenset()
+    assert after(create, "DROP TABLE a, b") == after(create, "DROP DATABASE shop") == frozenset()
+
+
+def test_many_tables_that_statements_make_and_drop_during_a_copy() -> None:
+    """The tables that wait are looked for all the same: a hidden one was left out without an error after 31."""
+    copy = SnapshotCopy()
+    copy.has_all, copy.coverage.wants = True, lambda schema, name: True
+    for number in range(100):
+        copy.add(("shop", f"t{number:03}"), KeyColumns(("id",), (0,)), Place("binlog.000001", 4, None))
+    waiting = set(copy.tables)
+    for number in range(1200):
+        copy.settle([query(f"CREATE TABLE shop.z{number} (id INT PRIMARY KEY)")])
+        if number % 100:
+            copy.settle([query(f"DROP TABLE shop.z{number}")])
+    text = copy.state().to_text()
+    read = CopyState.from_text(text, copy.tables)
+    assert set(read.waiting) == waiting
+    assert read.unnamed is not None
+    assert read.unnamed.stated == ()
+    digest = 0
+    for name in waiting:
+        digest ^= _digest(name)
+    assert read.unnamed.digest == digest
+    assert len(text) < 1000
