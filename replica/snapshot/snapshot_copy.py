@@ -272,8 +272,8 @@ class SnapshotCopy:
         """
         return progress.is_whole and self.tables[identity].is_dropped and self.coverage.wants is not None
 
-    def _restart(self, identity: TableId) -> None:
-        self.tables[identity].restart()
+    def _restart(self, identity: TableId, *, is_settled: bool = False) -> None:
+        self.tables[identity].restart(is_settled=is_settled)
         self._changed(identity)
         self._follow(identity)
 
@@ -307,17 +307,17 @@ class SnapshotCopy:
             self._apply(statement, identity)
         progress = {identity: self.tables[identity].progress for identity in named}
         for identity, moved in moved_tables(statement, progress, self.coverage).items():
-            self._move(identity, moved)
+            self._move(identity, moved, is_settled=waits_for_transactions(statement))
         self._stated = stated_with(self._stated, statement, self.tables, self.coverage.wants)
         if self.is_active and kind_of(event) == "dml":
             self._check_statement(event)
 
-    def _move(self, identity: TableId, progress: TableProgress | None) -> None:
+    def _move(self, identity: TableId, progress: TableProgress | None, *, is_settled: bool) -> None:
         """Take the new progress of a table from ``moved_tables``; its key is not known."""
         if progress is None:
             self._remove(identity)
         elif identity in self.tables and not progress.is_whole:
-            self._restart(identity)
+            self._restart(identity, is_settled=is_settled)
         else:
             if identity in self.tables:
                 self._remove(identity)
@@ -338,12 +338,12 @@ class SnapshotCopy:
 
     def _apply(self, statement: object, identity: TableId) -> None:
         table = self.tables[identity]
-        if waits_for_transactions(statement):
+        if is_settled := waits_for_transactions(statement):
             table.altered()
         else:
             table.perhaps_altered()
         if self._begins_anew(statement, identity, table.progress):
-            self._restart(identity)
+            self._restart(identity, is_settled=is_settled)
 
     def _begins_anew(self, statement: object, identity: TableId, progress: TableProgress) -> bool:
         """Whether a statement about a table begins its copy anew."""
@@ -410,7 +410,7 @@ class SnapshotCopy:
                 # would not end. The consumer is told again when the key is known.
                 continue
             # First, as the consumer has void rows. The new copy is read later: rows of until then are visible in it.
-            self._handed = identity, table.begin_anew(place)
+            self._handed = identity, table.begin_anew(place, is_followed=self.follows(identity))
             shown = table.table or Table(*identity, ())
             return SnapshotRestartedEvent(_header(), place.file, place.position, shown)
         for identity, table in self._at_work.look():

@@ -135,6 +135,8 @@ class TableCopy:
         self._chunks: list[Window] = []
         self._again: Window | None = None
         self._covering = 0
+        # Whether all touches are known from the statement on that began the copy anew, and those before are visible.
+        self._is_settled = False
 
     def goes_on_by(self, key: KeyColumns) -> bool:
         """Whether the copy's bounds belong to this key. Without bounds the types of its columns may differ."""
@@ -226,21 +228,27 @@ class TableCopy:
         self._chunks.clear()
         self._again = None
 
-    def restart(self) -> None:
-        """Copy the table again from its beginning, also if it is whole."""
+    def restart(self, *, is_settled: bool = False) -> None:
+        """Copy the table again from its beginning, also if it is whole.
+
+        ``is_settled``: because of a statement that waited for all transactions on the table (``altered``).
+        """
         self.void()
+        self._is_settled = is_settled
         self.counts.anew += 1
         self.progress = self.progress.anew()
 
-    def begin_anew(self, place: Place) -> TableProgress:
+    def begin_anew(self, place: Place, *, is_followed: bool) -> TableProgress:
         """The progress once the consumer knows, at ``place``, that the copy begins anew; touches count from there.
 
         Those of a table whose copy was complete were not kept. Windows in flight wait for touches of the old place.
-        A table that was dropped may be there again.
+        A table that was dropped may be there again. ``is_followed``: touches are kept since ``restart``. Without any
+        since a statement, those from before it are not needed: all of that is visible.
         """
         self.void()
         self.is_dropped = False
-        self.segments = Segments(place)
+        if not (self._is_settled and is_followed) or len(self.segments):
+            self.segments = Segments(place)
         self.awaited = ()
         self._covering = 0
         return replace(self.progress, is_void=False)

@@ -22,14 +22,18 @@ from protocol.rows.column import ABSENT
 from protocol.values.jsonb_diff import JsonDiff
 from replica.render.json_values import JsonChanges
 from replica.snapshot.log_touches import _Scan
-from replica.snapshot.marks import Place
+from replica.snapshot.marks import FileMark, Place
+from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.table_copy import TableProgress
 from replica.snapshot.touches import DOUBTFUL, NEWEST_KEYS, Touch
 from replica.snapshot.transaction_touches import KeyColumns
 from replica.sql.dialect import Dialect
 from replica.sql.xa import Xid
+from replica.transactions.snapshot_events import SnapshotCompleteEvent, SnapshotRestartedEvent
 from tests.support.grouped_events import AT
 from tests.support.scripted_source import FILE, IDENTITY, SOURCE, TABLE, query
 
+BEGINNING = Place("binlog.000001", 4)
 DIFF = JsonDiff("replace", "$.a", b"\x05\x01\x00")
 
 
@@ -116,3 +120,74 @@ def test_a_partial_document_is_not_laid_over_a_row(changes: object) -> None:
     update: Any = ((7, ABSENT, ABSENT), (ABSENT, ABSENT, changes))
     scan.feed([query("BEGIN"), UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [update]), XidEvent(*AT, 1)])
     assert scan.found.touched == {IDENTITY: {(7,): DOUBTFUL}}
+
+
+def update(key: int) -> list[Event]:
+    return [
+        query("BEGIN"),
+        UpdateRowsEvent(*AT, 1, TABLE, 0, b"", [((key, 2, 3), (key, 5, 6))]),
+        XidEvent(*AT, 1),
+    ]
+
+
+def begun_anew(*before: str, restarts: bool = False, is_late: bool = False) -> SnapshotCopy:
+    """A copy whose consumer has been told, behind some statements, that the table is read anew.
+
+    ``is_late``: a transaction has come to the consumer before that.
+    """
+    copy = SnapshotCopy()
+    copy.coverage.restarts = restarts
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), BEGINNING, TableProgress((b"1",), (b"9",)))
+    for sql in before:
+        copy.settle([query(sql)])
+    if is_late:
+        copy.settle(update(8))
+    told = copy.deliver(Place("binlog.000001", 900))
+    assert isinstance(told, SnapshotRestartedEvent)
+    copy.settle([told])
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("statements", "restarts", "is_known"),
+    [
+        (["ALTER TABLE shop.t ADD x INT"], True, True),
+        (["TRUNCATE TABLE shop.t"], False, True),
+        (["ANALYZE TABLE shop.t", "RENAME TABLE shop.t TO shop.o, shop.n TO shop.t"], True, True),
+        # Rows of an unknown transaction may not be visible.
+        (["ALTER TABLE shop.t ADD x INT", "XA COMMIT X'61',X'',1"], True, False),
+        (["XA COMMIT X'61',X'',1"], False, False),
+    ],
+)
+def test_a_statement_that_waits_for_transactions_begins_a_copy_anew(
+    statements: list[str], restarts: bool, is_known: bool
+) -> None:
+    """All before it is visible. The log file was read from its beginning again, once for each table."""
+    copy = begun_anew(*statements, restarts=restarts)
+    copy.settle(update(7))
+    [(_, window)] = copy.windows(Place("binlog.000001", 950), 1)
+    assert window.take_low(FileMark("binlog.000001")) is is_known
+    if is_known:
+        assert window.touch((7,)) is not None
+        assert window.touch((8,)) is None
+    # A row that is void now, and that reads do not show yet, has to be waited for.
+    copy = begun_anew(*statements, restarts=restarts, is_late=True)
+    [(_, window)] = copy.windows(Place("binlog.000001", 950), 1)
+    assert not window.take_low(FileMark("binlog.000001"))
+
+
+def test_a_whole_table_that_no_statement_begins_anew() -> None:
+    """What an ALTER before that said of it does not hold: its touches were not kept since."""
+    copy = SnapshotCopy()
+    copy.add(IDENTITY, KeyColumns(("id",), (0,)), BEGINNING, TableProgress(is_read=True))
+    told: object = copy.deliver(Place("binlog.000001", 500))
+    assert isinstance(told, SnapshotCompleteEvent)
+    copy.settle([told])
+    copy.settle([query("ALTER TABLE shop.t ADD x INT")])
+    copy.settle(update(7))
+    copy.settle([query("XA COMMIT X'61',X'',1")])
+    told = copy.deliver(Place("binlog.000001", 900))
+    assert isinstance(told, SnapshotRestartedEvent)
+    copy.settle([told])
+    [(_, window)] = copy.windows(Place("binlog.000001", 950), 1)
+    assert not window.take_low(FileMark("binlog.000001"))

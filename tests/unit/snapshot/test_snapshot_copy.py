@@ -483,7 +483,7 @@ def test_rows_that_are_touched_later_are_not_waited_for() -> None:
     delete = DeleteRowsEvent(*AT, 1, TABLE, 0, b"", [(3, 2, 3)])
     copy.settle([query("BEGIN"), delete, XidEvent(*AT, 1)])
     assert list(table.awaited) == [(2,)]
-    table.begin_anew(Place("binlog.000001", 900))
+    table.begin_anew(Place("binlog.000001", 900), is_followed=True)
     assert list(table.awaited) == []
     # The consumer has rows of a table that was begun.
     table.progress = TableProgress((b"5",), (b"9",))
