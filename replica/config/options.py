@@ -354,7 +354,7 @@ def _report_host(name: str, value: object) -> str:
 _port: Final = whole_number(1, 65535)
 
 
-def _seconds(low: float, high: float) -> OptionReader:
+def seconds_between(low: float, high: float) -> Callable[[str, object], float]:
     def read(name: str, value: object) -> float:
         try:
             seconds = float(value) if isinstance(value, str | int | float) else math.nan
@@ -469,15 +469,15 @@ _READERS: Final[Mapping[str, OptionReader]] = MappingProxyType(
         "get_server_public_key": read_boolean,
         "enable_cleartext_plugin": read_boolean,
         "compression": _compression,
-        "heartbeat": _seconds(0, _MAX_HEARTBEAT),
-        "connect_timeout": _seconds(0.001, 86400),
+        "heartbeat": seconds_between(0, _MAX_HEARTBEAT),
+        "connect_timeout": seconds_between(0.001, 86400),
         "reconnect": _reconnect,
         "checkpoints": _store,
-        "checkpoint_interval": _seconds(0, 86400),
+        "checkpoint_interval": seconds_between(0, 86400),
         "schemas": _schema_store,
         "semi_sync": read_boolean,
         "on_status": _hook,
-        "status_interval": _seconds(0.01, 86400),
+        "status_interval": seconds_between(0.01, 86400),
         "snapshot_connections": whole_number(1, 64),
         "snapshot_chunk_rows": whole_number(1, 1_000_000),
         "snapshot_where": _where,

@@ -29,9 +29,9 @@ from replica.spark.jobs import (
     job_state,
     merge_tasks,
     mirror,
+    progress,
     settled_copy,
     spark_session,
-    table_job,
 )
 from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.copy_tasks import Piece
@@ -159,7 +159,7 @@ def test_tables_that_cannot_be_copied_are_parked(
         with pytest.raises(
             ReplicaError, match=rf"{shop}\.nokey: no primary key.*; {shop}\.old cannot be copied"
         ):
-            table_job.check_parked(str(job.target), {})
+            progress.check_parked(str(job.target), {})
         insert(number)
         job.run()
         assert [row["id"] for row in rows_of(job.target, tables[-1])] == list(range(1, number + 1))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
 
 import pyarrow as pa
 
@@ -17,10 +21,15 @@ import replica.spark
 from protocol.errors import AuthenticationError, ConfigurationError
 from protocol.rows.table import Table
 from replica.spark.envelope import envelope_schema
+from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from replica.spark.jobs.spark_session import Pace
 from replica.spark.source_options import parse_options, parse_size
 from replica.spark.stream_connection import connection_options, named_for_spark
 from replica.spark.table_mode import table_schema
 from replica.spool.offsets import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_the_package_lists_all_options_and_columns() -> None:
@@ -179,3 +188,38 @@ def test_errors_of_the_server_name_the_options_of_spark() -> None:
         raise AuthenticationError(2061, "", "no", remedy)
     for text in (str(raised.value), raised.value.remedy, str(pickle.loads(pickle.dumps(raised.value)))):
         assert "give serverPublicKeyPath, or getServerPublicKey=True, or tls='verify-ca' with tlsCa." in text
+
+
+@pytest.mark.parametrize(
+    ("start", "given", "message"),
+    [
+        # A timer that waits for such a time ended without a word, and no table was merged any more.
+        (mirror.start, {"merge_interval": math.nan}, "merge_interval: seconds from 0 to 1e+09, not nan"),
+        (mirror.start, {"merge_interval": -1}, "merge_interval: seconds from"),
+        (mirror.start, {"merge_interval": "often"}, "merge_interval: seconds from"),
+        (typed_changelog.start, {"append_interval": -1}, "append_interval: seconds from"),
+        (mirror.start, {"retention_hours": -3}, "retention_hours: a whole number from 0"),
+        (history.start, {"retention_hours": 1.5}, "retention_hours: a whole number from 0"),
+        # It wrote Parquet.
+        (changelog.start, {"format": "orc"}, "format: one of parquet, delta, not 'orc'"),
+        (changelog.start, {"layout": "flat"}, "layout: one of shared, tables, not 'flat'"),
+        # The first copy, which may take hours, came before Spark's error.
+        (mirror.start, {"pace": Pace(interval="soon")}, "interval: must be as '10 seconds', not 'soon'"),
+        (changelog.start, {"pace": Pace(interval="-1 s")}, "interval: must be as '10 seconds'"),
+    ],
+)
+def test_options_of_jobs_are_checked_before_anything_is_done(
+    spark: SparkSession,
+    tmp_path: Path,
+    start: Callable[..., object],
+    given: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
+        start(
+            spark,
+            {"host": "127.0.0.1", "port": "1", "user": "u", "passwordEnv": "PATH"},
+            str(tmp_path),
+            **given,
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from protocol.errors import ConfigurationError, ReplicaError
-from replica.spark.jobs import job_state, mirror, table_job, table_merges
+from replica.spark.jobs import job_state, mirror, progress, table_merges
 from replica.spark.jobs.merges import Merged
 from replica.spark.packed import pack
 from replica.spark.packed_items import unpack
@@ -54,7 +54,7 @@ def test_a_statement_that_is_refused(kept: Kept) -> None:
     shown = DeltaTable(f"{kept.path}/{job_state.PROGRESS}").to_pyarrow_table().to_pylist()
     assert [(row["table"], row["state"]) for row in shown] == [("shop.t", "parked"), ("shop.u", "kept")]
     with pytest.raises(ReplicaError, match="DROP PARTITION"):
-        table_job.check_parked(str(kept.path), {})
+        progress.check_parked(str(kept.path), {})
 
 
 def test_it_ends_with_the_table(kept: Kept) -> None:
@@ -63,7 +63,7 @@ def test_it_ends_with_the_table(kept: Kept) -> None:
     kept.say("DROP TABLE t", CREATE).insert(TWO).run()
     assert kept.rows() == [TWO]
     assert not parked(kept)
-    table_job.check_parked(str(kept.path), {})
+    progress.check_parked(str(kept.path), {})
 
 
 def test_many_are_told_in_short(kept: Kept) -> None:
@@ -72,7 +72,7 @@ def test_many_are_told_in_short(kept: Kept) -> None:
         kept.insert(ONE, table=f"shop.unknown{number}")
     kept.run()
     with pytest.raises(ReplicaError) as caught:
-        table_job.check_parked(str(kept.path), {})
+        progress.check_parked(str(kept.path), {})
     parts = str(caught.value).split("; ")
     assert [f"shop.unknown{number}" in part for number, part in enumerate(parts)] == [*[True] * 5, False]
     assert parts[-1].startswith(

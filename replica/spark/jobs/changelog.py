@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from protocol.errors import ConfigurationError
+from replica.config.selection import one_of
 from replica.spark.jobs.job_arguments import (
     Job,
     Note,
@@ -37,6 +38,7 @@ from replica.spark.jobs.spark_session import (
     absolute,
     await_queries,
     batch_of,
+    check_pace,
     counted,
     open_session,
     our_errors,
@@ -79,7 +81,9 @@ def start(
     ``CheckpointError`` if the state belongs to another target, or one of the two is an older copy, or if the state of
     a Delta table is lost.
     """
+    _check_form(format, layout)
     spark, target = open_session(spark), absolute(target)
+    check_pace(spark, pace)
     state = state or state_of(target, source=source)
     options, schema = _for_format(source, format, target), _packed_schema(source, format, target)
     frame = read_stream(spark, options, target, state)
@@ -123,6 +127,7 @@ def load(
     layout: "Layout | None" = None,
 ) -> None:
     """Write the changes of files, or of a live source's log as it is now, to a target that does not exist yet."""
+    _check_form(format, layout)
     spark, target = open_session(spark), absolute(target)
     from replica.spark.jobs.changelog_layout import PARTITIONS
     from replica.spark.jobs.target_kind import check_kind
@@ -169,6 +174,13 @@ def with_day(frame: "DataFrame") -> "DataFrame":
     seconds = functions.unix_seconds("ts")
     days = functions.floor(seconds / _SECONDS_A_DAY).cast("int")
     return frame.withColumn("day", functions.date_from_unix_date(days))
+
+
+def _check_form(format: str, layout: str | None) -> None:
+    """Raises ``ConfigurationError`` for a format or a layout that there is not: another one was taken silently."""
+    one_of("parquet", "delta")("format", format)
+    if layout is not None:
+        one_of("shared", "tables")("layout", layout)
 
 
 def _for_format(source: Mapping[str, str], format: Format, target: str) -> dict[str, str]:
@@ -262,7 +274,8 @@ def _run(options: Namespace, note: Note) -> None:
 
 def _run_typed(options: Namespace, note: Note) -> None:
     from replica.spark.jobs import typed_changelog
-    from replica.spark.jobs.table_job import MERGE_SECONDS, check_parked
+    from replica.spark.jobs.progress import check_parked
+    from replica.spark.jobs.table_job import MERGE_SECONDS
 
     if options.format == "parquet" or options.layout is not None:
         raise ConfigurationError(

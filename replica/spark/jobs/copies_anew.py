@@ -101,9 +101,16 @@ class Resyncs:
 
     def run_while(self, is_active: Callable[[], bool]) -> None:
         """Copy what is asked for, as long as the job is active."""
+        told = ""
         while is_active():
             time.sleep(_PAUSE)
-            self.run(is_active)
+            try:
+                self.run(is_active)
+            except Exception as error:
+                # The store of the target may answer again.
+                if str(error) != told and is_active():
+                    told = str(error)
+                    _LOGGER.error("tables that are to be copied anew wait: %s", told)
 
     def _copy(self, name: str, request: str, is_active: Callable[[], bool]) -> None:
         if not self.target.wants(name):

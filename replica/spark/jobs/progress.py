@@ -10,6 +10,7 @@ The job itself may run or not: this reads its state, which is that of its last m
 """
 
 import json
+import shlex
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -18,14 +19,16 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, ReplicaError
 from replica.spark.jobs.job_arguments import Job, Note, add_target_argument, run_script
-from replica.spark.jobs.spark_session import absolute, require_delta
+from replica.spark.jobs.spark_session import absolute, require_delta, storage_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
+# Tables that are kept no longer, in one message.
+_TOLD: Final = 5
 # The columns that the command shows, with their titles; the last one needs no width.
 _SHOWN: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -60,6 +63,22 @@ def progress(target: str, storage: Mapping[str, str] = _NO_STORAGE) -> "pa.Table
         raise ConfigurationError(f"target: {target} has no tables of a mirror or a history")
     state, _, number = found
     return state.progress(number, time.time())
+
+
+def check_parked(target: str, source: Mapping[str, str]) -> None:
+    """Raises ``ReplicaError`` with the tables that are kept no longer: the first of them, if they are many."""
+    from replica.spark.jobs import job_state
+
+    found = job_state.peek(target, storage_of(source))
+    if found is not None and found[0].parked:
+        reasons = [reason for _, reason in sorted(found[0].parked.items())]
+        told, others = reasons[:_TOLD], len(reasons) - _TOLD
+        if others > 0:
+            command = shlex.join(["mysql-replica", "spark", "progress", "--target", target])
+            told.append(
+                f"{others} more table{'s' * (others > 1)} are kept no longer, all are shown by: {command}"
+            )
+        raise ReplicaError("; ".join(told))
 
 
 def text(rows: "pa.Table") -> str:

@@ -306,6 +306,16 @@ def counted(frame: "DataFrame") -> "DataFrame":
     return frame.observe("changes", rows.alias("rows"))
 
 
+def check_pace(spark: "SparkSession", pace: Pace | None) -> None:
+    """Raises ``ConfigurationError`` for an interval that Spark cannot read; Spark says so after the copy."""
+    if pace is None or pace.interval is None:
+        return
+    try:
+        spark.readStream.format("rate").load().writeStream.trigger(processingTime=pace.interval)
+    except Exception as error:
+        raise ConfigurationError(f"interval: must be as '10 seconds', not {pace.interval!r}") from error
+
+
 def start_query(
     writer: "DataStreamWriter",
     state: State,

@@ -4,7 +4,6 @@ The two jobs differ in the kind of their tables. This module starts queries; ``m
 """
 
 import math
-import shlex
 import threading
 import time
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
@@ -13,9 +12,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ConfigurationError, ReplicaError
+from protocol.errors import ConfigurationError
 from protocol.records import record
 
+from ...config.options import seconds_between
+from ...config.selection import whole_number
 from ...config.table_filter import table_filter
 from ...config.table_names import split_text
 from .job_arguments import (
@@ -27,6 +28,7 @@ from .job_arguments import (
     source_options,
     state_from,
 )
+from .progress import check_parked
 from .spark_session import (
     FORMAT,
     Pace,
@@ -34,6 +36,7 @@ from .spark_session import (
     absolute,
     await_queries,
     batch_of,
+    check_pace,
     counted,
     delete_folder,
     end_with,
@@ -45,7 +48,6 @@ from .spark_session import (
     session_for,
     start_query,
     state_of,
-    storage_of,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ _NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
 _FILES_QUERY: Final = "files"
 #: How long changes wait for a merge by default.
 MERGE_SECONDS: Final = 300.0
+_read_seconds: Final = seconds_between(0, 1_000_000_000)
+_read_hours: Final = whole_number(0, 1_000_000)
 # A timer looks at least so often whether rows have waited for long enough.
 _MOST_SECONDS: Final = 5.0
 _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -73,8 +77,6 @@ _DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _STARTING: Final = frozenset({"startingoffsets", "startingtimestamp", "startinggtidset"})
 _LIMITS: Final = frozenset({"maxrowspertrigger", "maxbytespertrigger"})
-# Tables that are kept no longer, in one message.
-_TOLD: Final = 5
 _FIXED: Final = frozenset({"schemamode", "table", "images", "includeddl", "rowformat", "onschemachange"})
 EPILOG: Final = """\
 Started again, it continues where it ended. A new job on a live source copies the tables first, if the password is
@@ -121,6 +123,10 @@ class TableJob:
         not reach back to their CREATE TABLE.
         """
         require_delta()
+        kept_seconds = _read_seconds(
+            "append_interval" if self.begins_anywhere else "merge_interval", merge_interval
+        )
+        kept_hours = None if retention_hours is None else _read_hours("retention_hours", retention_hours)
         from ..source_options import parse_options
         from ..stream_connection import connection_options
         from . import job_state
@@ -133,6 +139,7 @@ class TableJob:
         from .target_kind import check_kind
 
         spark, target = open_session(spark), absolute(target)
+        check_pace(spark, pace)
         state = state or state_of(target)
         options = _source(source, is_live=True, is_whole=not self.begins_anywhere)
         parsed = parse_options(options)
@@ -172,7 +179,7 @@ class TableJob:
             begin.wanted = selection(source)
         is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
         each = _EachBatch(
-            kept, begin, state.checkpoint, (merge_interval if is_waiting else 0, retention_hours), source
+            kept, begin, state.checkpoint, (kept_seconds if is_waiting else 0, kept_hours), source
         )
         keeper = each.keeper() if is_waiting else each.new_keeper()
         copies = None if self.begins_anywhere else _copies_anew(spark, source, kept, state, keeper)
@@ -187,8 +194,8 @@ class TableJob:
         frame = counted(read_stream(spark, options, target, state, name=NAME))
         query = start_query(frame.writeStream.foreachBatch(each), state, pace, kept.storage)
         keeper.is_active = lambda: bool(query.isActive)
-        if is_waiting and merge_interval:
-            _in_thread(partial(each.merge_while, query, merge_interval))
+        if is_waiting and kept_seconds:
+            _in_thread(partial(each.merge_while, query, kept_seconds))
         if is_waiting and copies is not None:
             _in_thread(partial(copies.run_while, lambda: bool(query.isActive)))
         return query
@@ -261,6 +268,7 @@ class TableJob:
         )
         parser.add_argument(
             "--retention",
+            dest="retention_hours",
             type=int,
             metavar="HOURS",
             help="delete files that no version of a table of so many hours has; default: keep all",
@@ -290,7 +298,7 @@ class TableJob:
                     pace=pace,
                     seed=seed,
                     merge_interval=options.merge_interval,
-                    retention_hours=options.retention,
+                    retention_hours=options.retention_hours,
                     snapshot=options.snapshot,
                 )
                 note(f"following {options.source} -> {target}")
@@ -389,22 +397,6 @@ def _check_job(target: "Target") -> None:
             f"target: {target.path} has the tables of another job, or with other columns (_seq, _deleted) -- give "
             "another folder"
         )
-
-
-def check_parked(target: str, source: Mapping[str, str]) -> None:
-    """Raises ``ReplicaError`` with the tables that are kept no longer: the first of them, if they are many."""
-    from . import job_state
-
-    found = job_state.peek(target, storage_of(source))
-    if found is not None and found[0].parked:
-        reasons = [reason for _, reason in sorted(found[0].parked.items())]
-        told, others = reasons[:_TOLD], len(reasons) - _TOLD
-        if others > 0:
-            command = shlex.join(["mysql-replica", "spark", "progress", "--target", target])
-            told.append(
-                f"{others} more table{'s' * (others > 1)} are kept no longer, all are shown by: {command}"
-            )
-        raise ReplicaError("; ".join(told))
 
 
 class _EachBatch:
