@@ -131,11 +131,7 @@ class TableJob:
         from ..stream_connection import connection_options
         from . import job_state
         from .checkpoints import check_query
-        from .copies_anew import selection
-        from .coverage import check_log, folds_names
-        from .seed import start_options
         from .staged_source import NAME, register, staging_options
-        from .target import check_free
         from .target_kind import check_kind
 
         spark, target = open_session(spark), absolute(target)
@@ -144,7 +140,6 @@ class TableJob:
         options = _source(source, is_live=True, is_whole=not self.begins_anywhere)
         parsed = parse_options(options)
         kept = self._target(target, parsed)
-        begin = job_state.JobState()
         check_kind(target, "tables", kept.storage)
         _check_job(kept)
         found = job_state.peek(target, kept.storage)
@@ -152,31 +147,10 @@ class TableJob:
             check_query(state.checkpoint, target, {found[1]: found[2]}.get, kept.storage)
         if found is not None and (found[0].begins or found[0].holds):
             options.setdefault("onSchemaMismatch", "positional")
+        begin = job_state.JobState()
         if not job_state.exists(target, kept.storage):
             copy = _first_copy(spark, options, source, kept, state, seed, snapshot)
-            if copy is None or not copy.has_begun:
-                check_free(target, kept.storage)
-            if copy is not None:
-                begin, options["startingOffsets"] = copy.run()
-                # The copy has the changes before the last statement about a table; these may lack column names.
-                options.setdefault("onSchemaMismatch", "positional")
-            elif seed is not None:
-                if _STARTING & {name.lower() for name in source}:
-                    raise ConfigurationError(
-                        "--seed: the seed's checkpoint is where the stream begins: leave --start out"
-                    )
-                del options["startingOffsets"]
-                options |= start_options(_plant(seed, kept, begin, parsed), connection_options(parsed))
-            elif self.begins_anywhere:
-                pass
-            elif parsed.starting.get("startingOffsets", "").strip() != "earliest":
-                raise ConfigurationError(
-                    "--start: without a seed the tables begin with the log: leave --start out, or give --seed"
-                )
-            else:
-                begin.is_birth = check_log(connection_options(parsed), kept.wants)
-            begin.folds_names = folds_names(connection_options(parsed))
-            begin.wanted = selection(source)
+            begin = self._begin(options, source, kept, copy, seed)
         is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
         each = _EachBatch(
             kept, begin, state.checkpoint, (kept_seconds if is_waiting else 0, kept_hours), source
@@ -199,6 +173,48 @@ class TableJob:
         if is_waiting and copies is not None:
             _in_thread(partial(copies.run_while, lambda: bool(query.isActive)))
         return query
+
+    def _begin(
+        self,
+        options: dict[str, str],
+        given: Mapping[str, str],
+        kept: "Target",
+        copy: "FirstCopy | ExactBeginning | None",
+        seed: str | None,
+    ) -> "JobState":
+        """Begin a new job; this sets the options of the source that say where its log begins."""
+        from ..source_options import parse_options
+        from ..stream_connection import connection_options
+        from .copies_anew import selection
+        from .coverage import check_log, folds_names
+        from .job_state import JobState
+        from .seed import start_options
+        from .target import check_free
+
+        parsed, begin = parse_options(options), JobState()
+        connection = connection_options(parsed)
+        if copy is None or not copy.has_begun:
+            check_free(kept.path, kept.storage)
+        if copy is not None:
+            begin, options["startingOffsets"] = copy.run()
+            # The copy has the changes before the last statement about a table; these may lack column names.
+            options.setdefault("onSchemaMismatch", "positional")
+        elif seed is not None:
+            if _STARTING & {name.lower() for name in given}:
+                raise ConfigurationError(
+                    "--seed: the seed's checkpoint is where the stream begins: leave --start out"
+                )
+            del options["startingOffsets"]
+            options |= start_options(_plant(seed, kept, begin, parsed), connection)
+        elif not self.begins_anywhere:
+            if parsed.starting.get("startingOffsets", "").strip() != "earliest":
+                raise ConfigurationError(
+                    "--start: without a seed the tables begin with the log: leave --start out, or give --seed"
+                )
+            begin.is_birth = check_log(connection, kept.wants)
+        begin.folds_names = folds_names(connection)
+        begin.wanted = selection(given)
+        return begin
 
     def load(
         self, spark: "SparkSession | None", source: Mapping[str, str], target: str, *, seed: str | None = None
