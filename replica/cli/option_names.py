@@ -5,15 +5,16 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Final
 
-# Arguments of `replica.connect` that are called otherwise on the command line.
-_OTHER_NAMES: Final = {"checkpoints": "checkpoint"}
+# Arguments of `replica.connect`, and options of Spark's source, that are called otherwise on the command line.
+_OTHER_NAMES: Final = {"checkpoints": "checkpoint", "include_tables": "tables"}
 # "exclude_tables=" and "snapshot_locking='rows'", but not the "option=value" of a DSN. A message may quote SQL.
 _NAMED: Final = re.compile(
     r"(?<![\w?&.])(tables|exclude_tables|start|stop|checkpoints|server_id|tls|compression|snapshot_locking)="
     r"('[^']*')?"
 )
-# "tables: no table matches ..."
-_SUBJECT: Final = re.compile(r"((?:error|warning): )([a-z][a-z_]*)(?=: )")
+# "tables: no table matches ...", "serverId: a whole number ..."
+_SUBJECT: Final = re.compile(r"((?:error|warning): )([a-z][A-Za-z_]*)(?=: )")
+_CAPITAL: Final = re.compile("[A-Z]")
 
 
 def note_flags(parser: ArgumentParser) -> None:
@@ -31,7 +32,8 @@ def named_as_given(message: str, options: Namespace) -> str:
     flags: Mapping[str, str] = getattr(options, "flags", {})
 
     def subject(found: re.Match[str]) -> str:
-        name = _OTHER_NAMES.get(found[2], found[2])
+        plain = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", found[2])
+        name = _OTHER_NAMES.get(plain, plain)
         # It may have come with the DSN instead.
         is_given = getattr(options, name, None) is not None
         return f"{found[1]}{flags[name]}" if name in flags and is_given else found[0]

@@ -29,6 +29,10 @@ from replica.cli.option_names import named_as_given
         ("tail DSN", "error: remove it to begin at start=", "error: remove it to begin at --from"),
         ("tail DSN", "error: set tables='s.*'", "error: set --tables 's.*'"),
         ("spark mirror a b --tables s.t", "error: tables: none", "error: --tables: none"),
+        # Spark's names of its source's options.
+        ("spark mirror a b --tables ,", "error: includeTables: none", "error: --tables: none"),
+        ("spark mirror a b --server-id 0", "error: serverId: no", "error: --server-id: no"),
+        ("spark mirror a b --option serverId=0", "error: serverId: no", "error: serverId: no"),
         # Not options: SQL, a server's words, and what the command has no option for.
         ("tail DSN", "error: SET GLOBAL gtid_mode='ON'", "error: SET GLOBAL gtid_mode='ON'"),
         ("copy DSN --to d", "error: go on at start=", "error: go on at start="),
