@@ -6,6 +6,7 @@ unknown servers, so GTID sets are checked here first. Decodes no rows.
 
 import logging
 import math
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -46,6 +47,7 @@ from .session import Session
 from .statement_answers import read_value
 
 _LOGGER: Final = logging.getLogger(__name__)
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _COPY_AGAIN = "copy the data again and start from the new copy's GTID set"
 
 
@@ -276,7 +278,12 @@ def standing_for(place: BinlogPosition, gtid_set: AnyGtidSet) -> StartPoint | No
 
 
 def is_same_server(identity: Identity, source: Source) -> bool:
-    """Whether the source has this server_uuid (MySQL), or this server_id if there is no uuid (MariaDB)."""
+    """Whether the source has this server_uuid (MySQL), or this server_id if there is no uuid (MariaDB).
+
+    All servers have the server_id 1 by default: a MariaDB server that took MySQL's address is told by the uuid.
+    """
+    if source.is_mariadb and source.server_uuid is None and _UUID.fullmatch(identity[0] or ""):
+        return False
     for then, now in zip(identity, (source.server_uuid, source.server_id), strict=True):
         if then is not None and now is not None:
             return then == now

@@ -211,6 +211,20 @@ async def test_a_position_of_another_server(identity: tuple[str | None, int | No
                 pass
 
 
+async def test_a_position_of_mysql_where_mariadb_answers() -> None:
+    """With the same server_id, which all servers have by default, its log was read as if it were MySQL's."""
+    source = mysql(Log())
+    source.version = "11.8.6-MariaDB"
+    del source.variables["server_uuid"]
+    async with serving(source):
+        checkpoint = Checkpoint(FILE, 4, None, UUID, int(source.variables["server_id"]))
+        with pytest.raises(
+            replica.SourceChangedError, match=f"belongs to server {UUID}, but this is server 97"
+        ):
+            async with replica.connect(source.dsn, start=checkpoint, connect_timeout=1):
+                pass
+
+
 async def test_a_checkpoint_of_this_server() -> None:
     async with serving(mysql(transaction(Log(500), 1))) as source:
         async with replica.connect(source.dsn, start=Checkpoint(FILE, 500, None, UUID, 1)) as stream:
