@@ -39,12 +39,14 @@ LogSource = str | os.PathLike[str] | Readable
 class Section:
     """A part of a plain file, from ``start`` to ``end``, that begins and ends between transactions.
 
-    ``description`` is the FORMAT_DESCRIPTION that holds there; empty at the beginning of the file.
+    ``description`` is the FORMAT_DESCRIPTION that holds there; empty at the beginning of the file. ``identity`` is
+    the device and inode of the file that was cut: another file may get its name meanwhile.
     """
 
     start: int
     end: int
     description: bytes
+    identity: tuple[int, int]
 
 
 @record(slots=True, frozen=True)
@@ -87,10 +89,18 @@ class OpenLogFile:
             self.read = behind(head, self._read)
 
     def _section(self, descriptor: "_Descriptor", section: Section) -> ReadBytes:
+        if descriptor.identity != section.identity:
+            raise ConfigurationError(
+                f"{self._file.path}: another file has got this name while the log was read"
+            )
         descriptor.seek(section.start)
 
         def read(size: int) -> bytes:
-            return self._read(min(size, section.end - section.start - self.bytes_read))
+            left = section.end - section.start - self.bytes_read
+            data = self._read(min(size, left))
+            if left and not data:
+                raise TruncatedError("the file was cut off while it was read", self._file.name)
+            return data
 
         return behind(BINLOG_MAGIC, read) if section.start else read
 
@@ -236,11 +246,21 @@ class _Descriptor:
             )
         return self._file.read(size) or b""
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        return identity_of(self._file.fileno())
+
     def seek(self, place: int) -> None:
         self._file.seek(place)
 
     def close(self) -> None:
         self._file.close()
+
+
+def identity_of(descriptor: int) -> tuple[int, int]:
+    """The device and inode of an open file."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 def _open(path: str) -> _Descriptor:

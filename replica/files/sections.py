@@ -7,6 +7,7 @@ by one process from the beginning: see ``can_be_shared``.
 """
 
 import mmap
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, TypeVar, cast
@@ -25,7 +26,7 @@ from ..workers.pool import WorkerPool
 from ..workers.task_messages import Answer
 from .cuts import HeaderWalk
 from .log_events import LogEvents, RawEvent
-from .log_files import LogFile, Section
+from .log_files import LogFile, Section, identity_of
 from .table_descriptions import SchemaFile
 
 if TYPE_CHECKING:
@@ -261,11 +262,13 @@ class SharedReading:
 
 
 def can_be_shared(files: Sequence[LogFile]) -> bool:
-    """Whether processes can read parts of these files: files on disk, and no relay logs.
+    """Whether processes can read parts of these files: files on disk, no pipes (``<(zcat ...)``), and no relay logs.
 
     In relay logs a transaction may begin in one file and end in the next.
     """
-    return all(file.path is not None and not _is_relay_log(file.path) for file in files)
+    return all(
+        file.path is not None and os.path.isfile(file.path) and not _is_relay_log(file.path) for file in files
+    )
 
 
 def sections_of(files: Sequence[LogFile], max_bytes: int) -> Iterator[LogFile]:
@@ -285,7 +288,7 @@ def sections_of(files: Sequence[LogFile], max_bytes: int) -> Iterator[LogFile]:
 
 
 def _sections(file: LogFile, opened: BinaryIO, max_bytes: int) -> Iterator[LogFile]:
-    size = file.size or 0
+    size, identity = os.fstat(opened.fileno()).st_size, identity_of(opened.fileno())
     head = opened.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
     if not head.startswith(BINLOG_MAGIC) or len(head) < len(BINLOG_MAGIC) + EVENT_HEADER_SIZE:
         yield file
@@ -295,10 +298,14 @@ def _sections(file: LogFile, opened: BinaryIO, max_bytes: int) -> Iterator[LogFi
         start, description = 0, b""
         for cut in walk.cuts(max_bytes):
             if cut.position:
-                yield replace(file, section=Section(start, cut.position, description))
+                yield replace(file, section=Section(start, cut.position, description, identity))
             start, description = cut.position, cut.description
+            if os.fstat(opened.fileno()).st_size < size:
+                # The kernel ends a process that looks at mapped memory behind a file's end. The reader of the rest
+                # reports the error.
+                break
         is_cut = start or walk.can_be_cut
-        yield replace(file, section=Section(start, size, description)) if is_cut else file
+        yield replace(file, section=Section(start, size, description, identity)) if is_cut else file
 
 
 def _is_relay_log(path: str) -> bool:

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import logging
 import mmap
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
@@ -86,7 +87,7 @@ def plan_file(file: LogFile, number: int, max_bytes: int) -> Iterator[LogPiece]:
         return
     with open(file.path, "rb") as opened:
         head = opened.read(len(BINLOG_MAGIC) + EVENT_HEADER_SIZE)
-        size = file.size or 0
+        size = os.fstat(opened.fileno()).st_size
         if not head.startswith(BINLOG_MAGIC) or len(head) < len(BINLOG_MAGIC) + EVENT_HEADER_SIZE:
             yield LogPiece(file.path, file.name, number, size=size, is_whole=True)
             return

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,51 @@ def test_what_cannot_be_shared(tmp_path: Path) -> None:
         next(log)
         with pytest.raises(ConfigurationError, match="open the log again"):
             log.share(2, count_section, None)
+
+
+def test_a_pipe_is_read_by_one_process(tmp_path: Path) -> None:
+    """As of ``<(zcat bin.000001.gz)``: its first bytes were read by somebody else."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(pipe.write_bytes, bytes(numbered_log(3).data))
+        with open_binlog(pipe) as log:
+            assert not shared(log)
+            assert sum(isinstance(event, RowsEvent) for event in log) == 3
+
+
+_SPOILT = """
+import os, sys
+from replica.files import sections
+from replica.files.binlog_file import open_binlog
+sections.SECTION_BYTES = 20_000
+path, how = sys.argv[1:]
+with open_binlog(path) as log:
+    batches = log.arrow("s.t", workers=2)
+    next(batches)
+    if how == "cut":
+        os.truncate(path, 30_000)
+    else:
+        os.replace(path + "-other", path)
+    try:
+        for batch in batches: pass
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("cut", "TruncatedError the file was cut off"), ("replaced", "another file has got this name")],
+)
+def test_a_file_that_is_spoilt_while_it_is_read(tmp_path: Path, how: str, message: str) -> None:
+    """A Bus error ended the process, and of a replaced file the rest was missing without an error."""
+    path = tmp_path / "bin.000001"
+    path.write_bytes(bytes(numbered_log(20_000).data))
+    (tmp_path / "bin.000001-other").write_bytes(bytes(numbered_log(3).data))
+    command = [sys.executable, "-c", _SPOILT, str(path), how]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert message in result.stdout, result
 
 
 def test_errors_that_cannot_be_pickled() -> None:
