@@ -21,6 +21,7 @@ from protocol.binlog.events import (
 from protocol.errors import DecodeError, ReplicaError, SchemaMismatchError
 from protocol.rows.table import table_text
 
+from ..config.interruption import interrupted
 from ..config.selection import read_names, read_table
 from ..transactions.units import ROWS
 from .arrays import Losses
@@ -75,6 +76,7 @@ class BatchReader:
         self._gtid: str | None = None
         self._is_gtid_new = False
         self.error: ReplicaError | None = None
+        self._interruption: RuntimeError | None = None
         self._batches = self.read(events)
         # A batch that was read for its schema.
         self._first: pa.RecordBatch | None = None
@@ -86,10 +88,15 @@ class BatchReader:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        for batch in self._batches:
-            return batch
-        if self.error is not None:
-            raise self.error
+        try:
+            for batch in self._batches:
+                return batch
+        except BaseException as error:
+            # Of a signal handler, say. A generator that has raised would seem to be at its end.
+            self._interruption = interrupted(type(error).__name__)
+            raise
+        if (failed := self.error or self._interruption) is not None:
+            raise failed
         raise StopIteration
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -22,6 +22,7 @@ from protocol.records import record
 from protocol.rows.description import ColumnDescription
 from protocol.wire import HeaderFields, LocatedEvent
 
+from ..config.interruption import interrupted
 from ..config.table_filter import SeenTables, TableFilter, unmatched_text
 from .log_files import LogFile, OpenLogFile
 from .log_range import LogRange
@@ -96,7 +97,7 @@ class LogEvents:
         self._reader: RawEventReader | None = None
         self._raw: bytes | None = None  # of the last event, unless a batch holds it
         self._is_raw_wanted = False
-        self._error: ReplicaError | None = None
+        self._error: BaseException | None = None
         self._state = "reading"  # or "at end" or "broken off": the file
         self._piece: Generator[Event, None, None] | list[Event] = []
         self._pieces = self._read()
@@ -195,8 +196,13 @@ class LogEvents:
                 self._open = None
                 if self._range.is_over or self._state == "broken off":
                     break
+            if self._state == "broken off" and self._error is None:
+                self._error = interrupted("an exception")
             self._warn_of_unmatched()
-        except ReplicaError as error:
+        except GeneratorExit:
+            raise
+        # Also that of a signal handler, or MemoryError: without it the log would seem to end here.
+        except BaseException as error:
             self._error = error
         # An iterator, because a generator raises its error only once.
         yield iter(self._raise_again, None)
@@ -210,8 +216,12 @@ class LogEvents:
             logging.getLogger(__name__).warning("%s", text)
 
     def _raise_again(self) -> None:
-        if self._error is not None:
-            raise self._error
+        error = self._error
+        if error is None:
+            return
+        if not isinstance(error, ReplicaError | RuntimeError):
+            self._error = interrupted(type(error).__name__)
+        raise error
 
     def _read_file(self, file: LogFile, opened: OpenLogFile) -> Generator[Iterable[Event], None, None]:
         """The events of one open file."""

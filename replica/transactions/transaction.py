@@ -344,6 +344,9 @@ class FileTransactions:
     ``next_event`` returns all events of the files, each behind the count of its bytes there, and None at the end.
     """
 
+    # Whether an exception of a signal handler, or Ctrl-C, has left a part of an event in the grouper.
+    _is_torn = False
+
     def __init__(self, next_event: Callable[[], tuple[int, Event] | None]) -> None:
         self._next_event = next_event
         self._grouper = TransactionGrouper(has_gtids=True)
@@ -381,8 +384,22 @@ class FileTransactions:
             self._end = event.position + size
         # The envelope of a compressed transaction is not fed; its events follow it, without bytes of their own.
         if type(event) is not TransactionPayloadEvent:
-            self._grouper.feed(event, event.file, self._end)
+            self._feed(event, event.file, self._end)
         return True
+
+    def _feed(self, event: Event, file: str = "", position: int = 0) -> None:
+        if self._is_torn:
+            raise RuntimeError(
+                "a signal handler raised while an event was added to its transaction, which lacks events now: "
+                "open the log again, or connect a new stream with start=stream.checkpoint"
+            )
+        try:
+            self._grouper.feed(event, file, position)
+        except ReplicaError:
+            raise
+        except BaseException:
+            self._is_torn = True
+            raise
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:
         """The place after a transaction in the files, for ``open_binlog(start=...)``."""
@@ -405,7 +422,6 @@ class SyncTransactions(FileTransactions):
         self._event = next_event
         self._checkpoint_behind = checkpoint_behind
         self._grouper = TransactionGrouper()
-        self._is_torn = False
 
     def follow(self, event: Event) -> None:
         """Note an event that the user got by iterating the stream itself."""
@@ -413,21 +429,10 @@ class SyncTransactions(FileTransactions):
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the stream."""
-        if self._is_torn:
-            raise RuntimeError(
-                "a signal handler raised while an event was added to its transaction, which lacks events now: "
-                "connect a new stream with start=stream.checkpoint"
-            )
         event = self._event()
         if event is None:
             return False
-        try:
-            self._grouper.feed(event)
-        except ReplicaError:
-            raise
-        except BaseException:
-            self._is_torn = True
-            raise
+        self._feed(event)
         return True
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:

@@ -116,7 +116,7 @@ def test_an_exception_while_an_event_is_added_to_its_transaction(
         with pytest.raises(RaisedError):
             deque(stream.transactions())
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=r"lacks events now: connect a new stream"):
+            with pytest.raises(RuntimeError, match=r"lacks events now: .* connect a new stream"):
                 next(stream.transactions())
 
 
