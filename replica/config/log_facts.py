@@ -22,6 +22,7 @@ EVENTS: Final = {
     "read-again": "a chunk of the first copy is read again: source, table, error",
     "copy-waits": "rows of the first copy wait for the source's next log file: source, table, rows",
     "copy-restarts": "a table without a key is read again and again, as it is written to: source, table, times",
+    "copy-awaits-xa": "a table without a key waits for prepared XA transactions: source, table, xids",
     "selection-changed": "a copy that goes on has other tables= than before: source, tables (copied now)",
     "several-servers": "behind the address are several servers: source, server (sends the log), other",
     "statements-logged": "a relay's source logs statements instead of rows: source, binlog_format",

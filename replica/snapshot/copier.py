@@ -5,6 +5,7 @@ when one is lost. The stream calls ``look`` when it has moved on, and waits for 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from ..source.quiet_end import is_quiet
 from ..source.second_connection import beside_the_dump
 from ..source.server_facts import Source
 from ..source.session import Session
+from . import waiting_tables
 from .chunk_reader import ChunkReader, prepare_session
 from .key_rows import KEYS_AT_ONCE, rows_of_keys
 from .log_touches import touches_before
@@ -49,7 +51,6 @@ from .table_list import (
 )
 from .touches import Row
 from .transaction_touches import TableId
-from .waiting_tables import WaitingTables
 from .window import Step, Window
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Copier:
         self._source: Source | None = None
         self._plans: dict[TableId, tuple[ReadPlan, _Shape]] = {}
         self._rows: dict[TableId, int] = {}
-        self._waiting = WaitingTables()
+        self._waiting = waiting_tables.WaitingTables()
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._scan_lock = asyncio.Lock()
@@ -145,7 +146,9 @@ class Copier:
                 if not found:
                     self._tell_what_waits()
                     self._idle.clear()
-                    await self._idle.wait()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(waiting_tables.PATIENCE):
+                            await self._idle.wait()
                     continue
                 try:
                     if session is None:

@@ -57,7 +57,8 @@ class SnapshotCopy:
         self._keys: dict[TableId, KeyColumns] = {}
         # The known tables without a key.
         self._keyless: set[TableId] = set()
-        self._touches = TransactionTouches(
+        #: The keys that open and prepared transactions have touched.
+        self.touches = TransactionTouches(
             self._keys, self._add_touches, self._copy_again, self._note_statement
         )
         #: How statements of the log are read.
@@ -125,7 +126,7 @@ class SnapshotCopy:
     def restore(self, state: CopyState) -> None:
         """Take the prepared XA transactions of a checkpoint over; ``add`` takes the tables."""
         for xid, tables in state.prepared.items():
-            self._touches.prepared[xid] = Touching.of_keys(tables)
+            self.touches.prepared[xid] = Touching.of_keys(tables)
 
     def resolve(self, prepared: Mapping[Xid, Touching]) -> None:
         """Take in the rows of XA transactions whose XA PREPARE came before the place of a checkpoint.
@@ -134,7 +135,7 @@ class SnapshotCopy:
         not tell whether the transaction is visible in it, however often it is read.
         """
         for xid, touching in prepared.items():
-            mine = self._touches.prepared.get(xid)
+            mine = self.touches.prepared.get(xid)
             if mine is None:
                 for table, touched in touching.touched.items():
                     if table in self.tables:
@@ -148,7 +149,7 @@ class SnapshotCopy:
 
     def settle(self, events: Iterable[Event]) -> None:
         """Take in events that the consumer is done with."""
-        self._touches.follow(events)
+        self.touches.follow(events)
         if self._handed is not None and any(type(event) in SNAPSHOT_EVENTS for event in events):
             (table, progress), self._handed = self._handed, None
             self._set(table, progress)
@@ -175,9 +176,7 @@ class SnapshotCopy:
         prepared = list[Xid]()
         for number, event in enumerate(events):
             if type(event) is QueryEvent:
-                if not event.sql.startswith(STATEMENT_FRAME) or self._touches.brings_rows(
-                    event.sql, prepared
-                ):
+                if not event.sql.startswith(STATEMENT_FRAME) or self.touches.brings_rows(event.sql, prepared):
                     return number
             elif type(event) is XaPrepareEvent:
                 prepared.append(Xid.of(event))
@@ -226,7 +225,7 @@ class SnapshotCopy:
             if self._lacks(touching, identity, table.progress):
                 self._restart(identity)
             elif not table.progress.is_whole:
-                table.add_touches(touched, self._touches.file)
+                table.add_touches(touched, self.touches.file)
                 self._changed(identity)
         for identity, keys in touching.moved.items():
             table = self.tables.get(identity)
@@ -297,7 +296,7 @@ class SnapshotCopy:
             return
         if table not in self._keys:
             # Rows of this table in prepared transactions have passed before.
-            for touching in self._touches.prepared.values():
+            for touching in self.touches.prepared.values():
                 touching.miss(table)
         self._keys[table] = self._known[table]
 
@@ -404,7 +403,7 @@ class SnapshotCopy:
         """
         self._take_learned(place)
         for identity, table in self._at_work.void():
-            if self.follows(identity) and not table.key.names and self._touches.has_handed(identity):
+            if self.follows(identity) and not table.key.names and self.touches.has_handed(identity):
                 # Wait: the consumer applies rows of a prepared transaction to its rows, and all others are hidden
                 # from it. Rows of a table that is not followed, as its key is not known, are not hidden, and the wait
                 # would not end. The consumer is told again when the key is known.
@@ -422,7 +421,7 @@ class SnapshotCopy:
                 return SnapshotRowsEvent(
                     _header(), place.file, place.position, 0, delivery.table, 0, b"", delivery.rows
                 )
-            hidden = not table.key.names and not table.is_dropped and self._touches.has_missing(identity)
+            hidden = not table.key.names and not table.is_dropped and self.touches.has_missing(identity)
             if table.is_complete() and not hidden:
                 progress = table.progress
                 self._handed = identity, TableProgress(rows=progress.rows, is_read=True, is_whole=True)
@@ -445,10 +444,10 @@ class SnapshotCopy:
 
     def state(self, ahead: Sequence[Event] = ()) -> CopyState:
         """The state for a checkpoint, as if the events ``ahead`` were done."""
-        tables, touches = TablesAhead(self.tables, self._stated), self._touches
+        tables, touches = TablesAhead(self.tables, self._stated), self.touches
         if ahead:
             restarts: list[Xid] = []
-            touches = self._touches.copy(
+            touches = self.touches.copy(
                 lambda touching: self._end_ahead(tables, touching),
                 restarts.append,
                 lambda event: self._note_ahead(tables, event),

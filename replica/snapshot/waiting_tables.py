@@ -4,12 +4,17 @@ import logging
 from typing import Final
 
 from ..config.log_facts import log_facts
+from ..config.steady_time import steady_time
+from ..sql.quoting import first_names
 from .snapshot_copy import SnapshotCopy
+from .table_copy import TableCopy
 from .transaction_touches import TableId
 
 _LOGGER: Final = logging.getLogger(__name__)
 # A table without a key that was read so often may never come to its end. One that writers leave alone is read once.
 _MANY_TIMES: Final = 20
+#: Transactions that are prepared are mostly committed within so many seconds.
+PATIENCE: Final = 10.0
 
 
 class WaitingTables:
@@ -17,12 +22,18 @@ class WaitingTables:
 
     def __init__(self) -> None:
         self._told: set[TableId] = set()
+        # Since when tables wait for XA transactions alone.
+        self._since: dict[TableId, float] = {}
 
     def tell(self, copy: SnapshotCopy, source: str) -> None:
         """Look at the tables whose copies are not complete. ``source`` is its address."""
         for identity, table in copy.unfinished:
             if identity in self._told:
                 continue
+            xids = _awaited(copy, identity, table)
+            since = (
+                self._since.setdefault(identity, steady_time()) if xids else self._since.pop(identity, 0.0)
+            )
             name, rows, times = ".".join(identity), table.awaits_file, table.counts.anew
             if rows:
                 self._told.add(identity)
@@ -45,3 +56,22 @@ class WaitingTables:
                     times,
                     extra=log_facts("copy-restarts", source=source, table=name, times=times),
                 )
+            elif xids and steady_time() - since >= PATIENCE:
+                self._told.add(identity)
+                _LOGGER.warning(
+                    "%s: it has no key, and its copy waits for the end of XA transactions that are prepared. XA "
+                    "COMMIT or XA ROLLBACK ends them: %s",
+                    name,
+                    first_names(xids),
+                    extra=log_facts("copy-awaits-xa", source=source, table=name, xids=first_names(xids)),
+                )
+
+
+def _awaited(copy: SnapshotCopy, identity: TableId, table: TableCopy) -> list[str]:
+    """The prepared XA transactions that a table without a key waits for; none if it has something else to do."""
+    if table.key.names or table.is_dropped:
+        return []
+    prepared = copy.touches.prepared.items()
+    if table.progress.is_void:
+        return [str(xid) for xid, touching in prepared if identity in touching.handed]
+    return [str(xid) for xid, touching in prepared if table.is_complete() and touching.misses(identity)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -10,8 +11,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pymysql
 import pytest
 
+import replica
+from replica.snapshot import waiting_tables
 from tests.server.support.copied_tables import Kept, Writers, make_table
 from tests.server.support.semi_sync_sources import acknowledged_slowly, waiting
 from tests.server.support.streams import SECONDS, stream_of
@@ -129,3 +133,43 @@ async def test_a_copy_that_xa_transactions_keep_from_ending_is_told(
     [record] = told()
     assert record.__dict__["table"] == f"{schema}.nokey"
     assert "XA RECOVER" in record.getMessage()
+
+
+async def rows_until_complete(stream: replica.BinlogStream) -> list[Any]:
+    rows = list[Any]()
+    async for tx in stream.transactions():
+        rows = [] if tx.voided is not None else rows + [change.after async for change in tx]
+        if is_complete(tx.checkpoint.snapshot or ""):
+            break
+    return rows
+
+
+async def test_a_copy_that_waits_for_an_xa_transaction_is_told(
+    mysql97: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table without a key waited without a word for a transaction that was prepared and forgotten."""
+    monkeypatch.setattr(waiting_tables, "PATIENCE", 0.05)
+
+    def told() -> list[logging.LogRecord]:
+        return [one for one in caplog.records if getattr(one, "event", "") == "copy-awaits-xa"]
+
+    with mysql97.fresh_schema() as schema, two_xa(mysql97, schema) as (forgotten, _):
+        mysql97.query(f"CREATE TABLE {schema}.nokey (a INT)")
+        forgotten("START", f"INSERT INTO {schema}.nokey VALUES (7)", "END", "PREPARE")
+        try:
+            async with (
+                asyncio.timeout(SECONDS),
+                stream_of(mysql97, start="snapshot", tables=f"{schema}.*") as stream,
+            ):
+                reading = asyncio.create_task(rows_until_complete(stream))
+                while not told():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                assert not reading.done()
+                forgotten("COMMIT")
+                assert await reading == [{"a": 7}]
+        finally:
+            with contextlib.suppress(pymysql.err.Error):
+                forgotten("ROLLBACK")
+    [record] = told()
+    assert record.__dict__["table"] == f"{schema}.nokey"
+    assert f"{schema}first".encode().hex() in record.__dict__["xids"]

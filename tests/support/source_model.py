@@ -378,8 +378,8 @@ class World:
             del other.copy._at_work._stirred[IDENTITY]
         other.copy._handed = self.copy._handed
         other.copy._known, other.copy._keys = dict(self.copy._known), dict(self.copy._keys)
-        other.copy._touches._tables = other.copy._keys
-        other.copy._touches.prepared = dict(self.copy._touches.prepared)
+        other.copy.touches._tables = other.copy._keys
+        other.copy.touches.prepared = dict(self.copy.touches.prepared)
         if self.window is not None:
             # A window that is void belongs to no table any more.
             other.window = windows.get(id(self.window)) or copy.copy(self.window)
@@ -412,7 +412,7 @@ class World:
             None if self.window is None else _window(self.window),
             tuple(
                 (xid, tuple((table, _touched(touched)) for table, touched in one.touched.items()))
-                for xid, one in self.copy._touches.prepared.items()
+                for xid, one in self.copy.touches.prepared.items()
             ),
             self.copy.follows(IDENTITY),
         )

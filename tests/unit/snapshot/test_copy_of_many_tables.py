@@ -462,11 +462,11 @@ def test_a_table_whose_copy_begins_anew_costs_the_same_beside_a_prepared_transac
     source.copy_all()
     update = UpdateRowsEvent(*AT, 1, source.tables[1], 0, b"", [(ROW, ROW)])
     source.copy.settle([query("XA START X'61',X'',1"), update, XaPrepareEvent(*AT, False, 1, b"a", b"")])
-    [touching] = source.copy._touches.prepared.values()
+    [touching] = source.copy.touches.prepared.values()
     [kept] = source.copy.state().prepared.values()
     before, known = touching.touched, dict(kept)
     source.copy.settle([query("XA COMMIT X'62',X'',1")])
-    [touching] = source.copy._touches.prepared.values()
+    [touching] = source.copy.touches.prepared.values()
     assert touching.touched is before
     assert [*touching.touched] == list(source.by_name)
     assert kept == known
