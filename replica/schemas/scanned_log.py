@@ -107,9 +107,10 @@ class ScannedLog:
 
         A RENAME or ALTER between them made the table, and a later statement took away what undoing would tell.
         """
-        if not history.has_lost(table, place):
-            return
         begin = history.begin
+        is_made_since = any(begin < changed <= place for changed in history.places_of(table))
+        if not (is_made_since and history.has_lost(table, place)):
+            return
         found, names = await self.about(reader, table, begin, place)
         states = {name: state for name in names if (state := history.shape_at(name, begin)) is not None}
         forward = SchemaHistory(history.source, begin, Catalog(states))

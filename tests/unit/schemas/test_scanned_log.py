@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +12,8 @@ from protocol.position import BinlogPosition
 from replica.schemas.catalog import Catalog, Statement, Unknown
 from replica.schemas.past_history import LoggedStatement, history_before
 from replica.schemas.scanned_log import ScannedLog
+from replica.schemas.shape import Shape
+from replica.schemas.timeline import SchemaHistory
 from replica.sql.dialect import Dialect
 from replica.sql.token_reader import TableName
 from tests.support.past_tables import is_accepted, is_table
@@ -238,3 +240,54 @@ def random_log(rng: random.Random, dialect: Dialect) -> tuple[list[LoggedStateme
             catalog = after
             log.append(LoggedStatement(place(100 * (len(log) + 1)), statement))
     return log, catalog
+
+
+def random_statement(rng: random.Random, known: Catalog) -> str:
+    """A statement about few tables: what one has in one place, another has in the next."""
+    names = [table.name for table in known.tables]
+    free = [name for name in ("t1", "t2", "t3", "t4") if name not in names]
+    if free and (not names or rng.random() < 0.3):
+        columns = rng.sample(["a INT", "b VARCHAR(5)", "c DATE", "d ENUM('x', 'y')"], rng.randint(1, 3))
+        return f"CREATE TABLE {rng.choice(free)} ({', '.join(columns)}, z{rng.randint(1, 99)} INT)"
+    table = rng.choice(names)
+    if free and rng.random() < 0.4:
+        new = rng.choice(free)
+        other = rng.choice(names)
+        if other != table and rng.random() < 0.6:
+            return f"RENAME TABLE {table} TO {new}, {other} TO {table}, {new} TO {other}"
+        return f"ALTER TABLE {table} RENAME {new}"
+    if rng.random() < 0.5:
+        return f"ALTER TABLE {table} ADD n{rng.randint(1, 99)} BIGINT UNSIGNED FIRST"
+    return f"DROP TABLE {table}"
+
+
+async def test_what_a_drop_took_away_is_derived_or_stays_lost(seed: int) -> None:
+    """A history from a place in the past on, an older one before it, and the statements of both."""
+    rng, counts = random.Random(seed), {"lost": 0, "found": 0}
+    for _ in range(ROUNDS * 10):
+        truth = SchemaHistory("uuid", place(0), Catalog({}, {"shop": "latin1"}))
+        log = list[LoggedStatement]()
+        for number in range(14):
+            log.append(logged(number, random_statement(rng, truth.catalog)))
+            truth.apply(log[-1].statement, log[-1].end)
+        start = rng.randint(2, 12)
+        begin = log[start - 1].end
+        history = history_before("uuid", begin, truth.catalog, log[start:])
+        now = {
+            table: state for table in history.tables if (state := history.shape_at(table, begin)) is not None
+        }
+        longer = history_before("uuid", place(0), Catalog(now, history.catalog.schemas), log[:start])
+        longer.join(history, has_gap=False)
+        scanned, reader = ScannedLog(), cast("Any", Reader(log))
+        for one in log[start:]:
+            for table in truth.tables:
+                was_lost = longer.has_lost(table, one.end)
+                await scanned.find_lost(reader, longer, table, one.end)
+                found, true = longer.shape_at(table, one.end), truth.shape_at(table, one.end)
+                if isinstance(found, Shape):
+                    assert isinstance(true, Shape)
+                    assert found.columns == true.columns
+                if was_lost:
+                    counts["found" if isinstance(found, Shape) else "lost"] += 1
+    print(counts)
+    assert counts["found"]
