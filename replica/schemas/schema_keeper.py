@@ -322,10 +322,10 @@ class SchemaKeeper:
             await self._log.find_lost(reader, history, name, place)
             if (named := self.tracker.named(event)) is not None:
                 return named, place
-            is_whole = not (is_doubtful(history.shape_before(name, end)) or history.has_lost(name, place))
-            is_known = begin < end <= place and is_whole
-            if is_known or not any(place < changed for changed in history.places_of(name)):
-                break
+            if not history.has_lost(name, place):
+                is_known = begin < end <= place and not is_doubtful(history.shape_before(name, end))
+                if is_known or not any(place < changed for changed in history.places_of(name)):
+                    break
         before = history.shape_at(name, place)
         is_shown, until = await self._read_again(reader, history, name, place)
         if not is_shown:

@@ -163,7 +163,7 @@ class SchemaHistory:
         return self._position(self._head)
 
     @property
-    def tables(self) -> Mapping[TableName, Timeline]:
+    def tables(self) -> dict[TableName, Timeline]:
         """The timelines, for looking."""
         return dict(self._timelines)
 
@@ -252,14 +252,13 @@ class SchemaHistory:
 
         Without a gap between them, what this one knows up to there stays where the other one has lost it.
         """
-        for table, timeline in later.tables.items():
-            for place, state in timeline:
+        for table in later.tables | self._timelines:
+            timelines = later._timelines.get(table), later._timelines.get(other_tables(table.schema))
+            for place, state in timelines[0] or timelines[1] or Timeline(later._begin, None):
                 is_lost = place <= later._begin and isinstance(state, Lost) and not has_gap
                 if is_lost and isinstance(self.shape_at(table, later.begin), Shape):
                     continue
                 self._join(table, max(place, later._begin), state)
-        for table in self._timelines.keys() - later.tables.keys():
-            self._join(table, later._begin, None)
         self._head = max(self._head, later._head)
         self.begun = later.begun or self.begun
         self.catalog, self.folds_names = later.catalog, later.folds_names

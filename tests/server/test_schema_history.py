@@ -156,17 +156,22 @@ async def test_names_that_an_older_file_gives(
 
 
 @pytest.mark.parametrize(
-    ("is_swapped", "later"),
+    ("is_swapped", "later", "gone"),
     [
-        (False, []),
-        (True, []),
-        (False, ["ALTER TABLE {0}.t MODIFY v VARCHAR(9) NOT NULL"]),
-        (False, ["RENAME TABLE {0}.t TO {0}.a, {0}.o TO {0}.b", "ALTER TABLE {0}.a RENAME {0}.t"]),
+        (False, [], "TABLE {0}.t"),
+        (True, [], "TABLE {0}.t"),
+        (False, ["ALTER TABLE {0}.t MODIFY v VARCHAR(9) NOT NULL"], "TABLE {0}.t"),
+        (
+            False,
+            ["RENAME TABLE {0}.t TO {0}.a, {0}.o TO {0}.b", "ALTER TABLE {0}.a RENAME {0}.t"],
+            "TABLE {0}.t",
+        ),
+        (False, [], "DATABASE {0}"),
     ],
-    ids=["created", "swapped in", "altered later", "renamed later"],
+    ids=["created", "swapped in", "altered later", "renamed later", "dropped with its schema"],
 )
 async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
-    server: Server, schema: str, is_swapped: bool, later: list[str]
+    server: Server, schema: str, is_swapped: bool, later: list[str], gone: str
 ) -> None:
     """Behind rows of another table, too: they have begun the history at a place where these names were lost.
 
@@ -174,7 +179,8 @@ async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
     """
     begin_log(server)
     server.query(f"CREATE TABLE {schema}.o (id INT PRIMARY KEY)")
-    server.query(f"CREATE TABLE {schema}.{'n' if is_swapped else 't'} (id INT PRIMARY KEY, v VARCHAR(9))")
+    columns = "(id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET latin1)"
+    server.query(f"CREATE TABLE {schema}.{'n' if is_swapped else 't'} {columns}")
     if is_swapped:
         server.query("FLUSH BINARY LOGS")
         server.query(f"CREATE TABLE {schema}.t (w INT)")
@@ -184,7 +190,7 @@ async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
         "INSERT INTO {0}.o VALUES (1)",
         *later,
         "INSERT INTO {0}.t VALUES (1, 'x')",
-        "DROP TABLE {0}.t",
+        f"DROP {gone}",
     ):
         server.query(sql.format(schema))
     start, tables = replica.BinlogPosition(file, int(position)), f"{schema}.*"
