@@ -57,6 +57,7 @@ WORDS = (
 class RandomSessions(RandomDdl):
     """``statement`` as of ``RandomDdl``; ``sent`` is its bytes in the client's character set."""
 
+    has_known_shapes = False
     client = "utf8mb4"
     #: Values for binlog_format. A stream refuses rows that another one than ROW makes of CREATE TABLE ... SELECT.
     formats: tuple[str, ...] = ("ROW", "ROW", "MIXED", "STATEMENT")
