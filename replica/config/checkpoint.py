@@ -77,7 +77,7 @@ class FileCheckpointStore:
 
         Raises ``CheckpointError``, naming the path, for a file that cannot be read or holds no checkpoint.
         """
-        self._remove_leftovers()
+        remove_leftovers(self._path)
         try:
             with open(self._path, "rb") as file:
                 content = file.read()
@@ -94,14 +94,6 @@ class FileCheckpointStore:
             replace_file(os.path.realpath(self._path), content)
         except OSError as error:
             raise self._error("cannot be written", error) from error
-
-    def _remove_leftovers(self) -> None:
-        folder, name = os.path.split(os.path.realpath(self._path))
-        leftover = re.compile(rf"{re.escape(_prefix(name))}[^.]+{re.escape(TEMPORARY_SUFFIX)}")
-        with contextlib.suppress(OSError):
-            for found in os.listdir(folder):
-                if leftover.fullmatch(found):
-                    _remove_leftover(os.path.join(folder, found))
 
     def _parse(self, content: bytes) -> Checkpoint:
         try:
@@ -189,12 +181,21 @@ def _make_temporary(folder: str, name: str) -> tuple[int, str]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(path):
             return handle, path
-        # ``_remove_leftover`` has found it before it was locked.
+        # ``remove_leftovers`` has found it before it was locked.
         os.close(handle)
 
 
-def _remove_leftover(path: str) -> None:
-    """Remove a temporary file, unless a process is writing it."""
+def remove_leftovers(path: str) -> None:
+    """Remove temporary files of this file that kills have left, but none that a process is writing."""
+    folder, name = os.path.split(os.path.realpath(path))
+    leftover = re.compile(rf"{re.escape(_prefix(name))}[^.]+{re.escape(TEMPORARY_SUFFIX)}")
+    with contextlib.suppress(OSError):
+        for found in os.listdir(folder):
+            if leftover.fullmatch(found):
+                _remove_unlocked(os.path.join(folder, found))
+
+
+def _remove_unlocked(path: str) -> None:
     with contextlib.suppress(OSError), open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, Protocol
 
 from protocol.errors import CheckpointError
 
-from .checkpoint import replace_file
+from .checkpoint import remove_leftovers, replace_file
 from .selection import read_path
 
 #: What the file beside a checkpoint file is called: the checkpoint's name with this behind it.
@@ -40,7 +40,8 @@ class FileSchemaStore:
     """Keeps a schema history in a file, a JSON text a line; one file for each stream.
 
     ``save`` replaces the file as a whole, ``append`` writes behind its end; both return when the data is on the disk.
-    A line that a killed ``append`` has left without its end is passed over. A new file has the mode 0600.
+    A line that a killed ``append`` has left without its end is passed over, and the temporary file of a killed
+    ``save`` is removed. A new file has the mode 0600.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -56,6 +57,7 @@ class FileSchemaStore:
 
     def load(self) -> list[str] | None:
         """The lines; None if the file does not exist. Raises ``CheckpointError`` for a file that cannot be read."""
+        remove_leftovers(self._path)
         try:
             with open(self._path, encoding="utf-8", newline="\n") as file:
                 text = file.read()

@@ -1,15 +1,17 @@
-"""Who looks at the checkpoint of a running stream does not disturb it."""
+"""Temporary files of stores: those of a kill are removed, those of a running stream are left alone."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from replica.config.checkpoint import FileCheckpointStore
+from replica.config.schema_store import FileSchemaStore
 from tests.support.checkpoints import FIRST, SECOND
 
 
@@ -37,6 +39,15 @@ def test_a_load_leaves_the_file_alone_that_another_process_is_writing(
     FileCheckpointStore(path).save(SECOND)
     assert FileCheckpointStore(path).load() == SECOND
     assert only_file(path)
+
+
+def test_what_a_kill_has_left_of_a_schema_store_is_removed(path: Path) -> None:
+    """Each kill in the middle of a save left a file of the store's size."""
+    store = FileSchemaStore(path)
+    store.save(["a line"])
+    _, leftover = tempfile.mkstemp(".tmp", ".shop.ckpt.", path.parent)
+    assert store.load() == ["a line"]
+    assert not os.path.exists(leftover)
 
 
 def test_a_temporary_file_that_is_removed_before_it_is_locked_is_made_anew(
