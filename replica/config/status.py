@@ -20,16 +20,15 @@ class StreamStatus:
 
     ``state`` is a ``StreamState``; ``address`` is the host and port in use; ``server_uuid`` (MySQL) and ``server_id``
     identify the source there. ``position`` and ``gtid_set`` are the checkpoint's; with ``batches()`` the end of what
-    was collected. ``seconds_behind`` is the source's
-    clock minus the commit time of the transaction you have come to: 0 if the source has nothing more to send, None
-    before the first transaction. In logs that have whole seconds only (MariaDB, MySQL before
-    8.0.1) it is up to a second less.
-    ``last_heartbeat`` and ``last_event`` are the times at which the source last sent a heartbeat and an event.
-    The counters run since the stream was made: ``bytes`` received, ``events`` and ``rows`` delivered, ``reconnects``,
-    ``skipped`` (events that came again after a reconnect and were not delivered again), ``restarts``
-    (``TransactionRestarted`` markers). ``last_error`` is the error that ended the last connection. ``semi_sync`` is
-    True while the source gets acknowledgements. ``snapshot`` tells how far the initial copy has come; None without.
-    ``last_checkpoint`` is when the checkpoint was last saved to the store; None before, and without a store.
+    was collected. ``seconds_behind`` is the source's clock minus the commit time of the transaction you have come to:
+    0 if the source has nothing more to send, None before the first transaction. In logs that have whole seconds only
+    (MariaDB, MySQL before 8.0.1) it is up to a second less. ``last_heartbeat`` and ``last_event`` are the times at
+    which the source last sent a heartbeat and an event. The counters run since the stream was made: ``bytes``
+    received, ``events`` and ``rows`` delivered, ``reconnects``, ``skipped`` (events that came again after a reconnect
+    and were not delivered again), ``restarts`` (``TransactionRestarted`` markers). ``last_error`` is the error that
+    ended the last connection. ``semi_sync`` is True while the source gets acknowledgements. ``snapshot`` tells how
+    far the initial copy has come; None without. ``last_checkpoint`` is when the checkpoint was last saved to the
+    store; None before, and without a store.
     """
 
     state: StreamState

@@ -89,8 +89,8 @@ def schema_of_relay(path: str, files: Sequence[LogFile]) -> SchemaFile:
 def _read(path: str) -> SchemaFile:
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"schema: {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"schema: {path}: {getattr(error, 'strerror', None) or error}") from error
     if data.startswith(_STORE):
         # A last line without its line end was not written whole.
         return SchemaFile({}, {}, SchemaHistory.from_lines(utf8_text(data).split("\n")[:-1]))

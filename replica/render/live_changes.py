@@ -34,7 +34,7 @@ from protocol.constants import ENDING_STATEMENTS, EventFlag
 from ..sql.xa import Xid
 from ..statistics.layout import Line, Role, Span, cell_width, cut, fill, line_width, printable
 from ..transactions.replay import TransactionRestarted
-from ..transactions.snapshot_events import SnapshotRowsEvent
+from ..transactions.snapshot_events import SnapshotRestartedEvent, SnapshotRowsEvent
 from .change_text import change_fields
 from .json_values import document_cells
 
@@ -123,6 +123,11 @@ class ChangeRenderer:
         width = self._line_width()
         for change in event.changes():
             self._change(change, width)
+
+    def _read_anew(self, event: SnapshotRestartedEvent) -> None:
+        self._note(
+            f"the copy of {printable(str(event.table))} begins anew: its rows so far are void", "warning"
+        )
 
     def _change(self, change: Change, width: int | None) -> None:
         table = printable(str(change.table))
@@ -223,6 +228,7 @@ _STEPS: Final[Mapping[type[Event], _Step]] = MappingProxyType(
         UpdateRowsEvent: ChangeRenderer._rows,
         DeleteRowsEvent: ChangeRenderer._rows,
         SnapshotRowsEvent: ChangeRenderer._read_rows,
+        SnapshotRestartedEvent: ChangeRenderer._read_anew,
         RowsQueryEvent: ChangeRenderer._original,
         AnnotateRowsEvent: ChangeRenderer._original,
         XidEvent: ChangeRenderer._end,

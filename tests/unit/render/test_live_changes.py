@@ -30,6 +30,7 @@ from replica.render.json_values import JsonChanges, JsonDocument
 from replica.render.live_changes import MOST_LINES, ChangeRenderer
 from replica.statistics.layout import Line, Span, cell_width, cut, fill, line_width, printable
 from replica.transactions.replay import transaction_restarted
+from replica.transactions.snapshot_events import SnapshotRestartedEvent
 from tests.support.rendered_events import (
     FILE,
     GTID,
@@ -327,3 +328,13 @@ def test_filled_lines_hold_all_and_fit(sizes: list[int], head: int, indent: int,
     assert all(line_width(line) <= width for line in lines)
     text = "".join(span.text for line in lines for span in line)
     assert text.count("x") == sum(line_width(item) for item in items)
+
+
+def test_a_copy_that_begins_anew() -> None:
+    """Nothing said that the rows above are void, and the table was there twice."""
+    [line] = lines_of(SnapshotRestartedEvent(header(), FILE, 4, ORDERS))
+    assert (
+        "".join(span.text for span in line)
+        == "  the copy of shop.orders begins anew: its rows so far are void"
+    )
+    assert line[-1].role == "warning"
