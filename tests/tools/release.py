@@ -31,6 +31,7 @@ _BY_HAND = """
 Left to do by hand:
   1. `make test`, `make test-pythons` and `make bench` on this commit.
   2. CHANGELOG.md: the version's date instead of "unreleased"; pyproject.toml: the version.
+     If one of them was not there yet: commit, and `make release` again, since the archives hold both.
   3. git tag -s v{version}; push the tag.
   4. twine check dist/*; twine upload dist/*
   5. README.md: "Install" names the published package.
