@@ -133,6 +133,8 @@ class ClientSession:
                 await asyncio.wait({sending})
         finally:
             self._shared.replicas.remove(replica)
+            # The task's exception holds its frames, and these the replica.
+            replica.task = None
             # One of the tasks may still run: a dump whose client has left, or the wait for further acknowledgements.
             for task in (sending, listening):
                 task.cancel()
