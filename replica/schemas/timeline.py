@@ -253,11 +253,12 @@ class SchemaHistory:
         Without a gap between them, what this one knows up to there stays where the other one has lost it.
         """
         for table in later.tables | self._timelines:
-            timelines = later._timelines.get(table), later._timelines.get(other_tables(table.schema))
-            for place, state in timelines[0] or timelines[1] or Timeline(later._begin, None):
-                is_lost = place <= later._begin and isinstance(state, Lost) and not has_gap
-                if is_lost and isinstance(self.shape_at(table, later.begin), Shape):
-                    continue
+            named, others = later._timelines.get(table), later._timelines.get(other_tables(table.schema))
+            for place, state in named or others or Timeline(later._begin, None):
+                if place <= later._begin and isinstance(state, Lost) and not has_gap:
+                    known = self.shape_at(table, later.begin)
+                    if isinstance(known, Shape) or (known is None and named is None):
+                        continue
                 self._join(table, max(place, later._begin), state)
         self._head = max(self._head, later._head)
         self.begun = later.begun or self.begun

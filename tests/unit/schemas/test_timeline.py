@@ -10,7 +10,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
-from replica.schemas.catalog import Catalog, Lost, Statement, Unknown
+from replica.schemas.catalog import Catalog, Lost, Statement, Unknown, other_tables
 from replica.schemas.shape import ColumnShape, Key, Shape
 from replica.schemas.timeline import SchemaHistory
 from replica.sql.token_reader import TableName
@@ -347,3 +347,15 @@ def test_a_renamed_table_is_told_from_others_after_a_restart() -> None:
     )
     assert again.catalog.renamed == {TableName("shop", "u")}
     assert again.catalog.left.keys() == {TableName("shop", "t"), TableName("shop", "v")}
+
+
+def test_an_older_history_knows_tables_that_go_with_their_schema() -> None:
+    """The later one has one state for all of them. What was dropped before does not come back."""
+    older = history_of(("000001:100", "CREATE TABLE u (a INT)"), ("000001:200", "DROP TABLE u"))
+    later = SchemaHistory("uuid", at("000001:400"), Catalog())
+    later.set_at(other_tables("shop"), at("000001:400"), Lost("x"))
+    later.apply(Statement("DROP DATABASE shop", "shop", MYSQL), at("000001:500"))
+    later.set_at(other_tables("shop"), at("000001:500"), None)
+    older.join(later, has_gap=False)
+    assert [told(older, f"000001:{place}") for place in (399, 400, 499, 500)] == ["a", "a", "a", "none"]
+    assert older.shape_at(T._replace(name="u"), at("000001:400")) is None
