@@ -10,6 +10,7 @@ finish the statements before it (``finished_changes``). It keeps no history, and
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from protocol.binlog.decoder import WantsTable
 from protocol.binlog.events import (
     Event,
     GtidEvent,
@@ -76,7 +77,8 @@ class TableReader:
 
         ``is_untouched`` may know of a place of the log that no statement about the tables stands before it: then the
         log is not read for that. By GTIDs a source reads its newest file from the beginning. A table that statements
-        keep changing while it is read is ``Unknown``. Raises what ``Session.query`` and a dump raise.
+        keep changing while it is read is ``Unknown``, and one that the session's options do not select at the first
+        such statement: a stream gets no rows of it. Raises what ``Session.query`` and a dump raise.
         """
         queries = BaselineQueries.of(self._traits, where)
         questions = (
@@ -97,7 +99,7 @@ class TableReader:
             since = begin if low.executed is None else low.executed
             is_right = is_quiet or (is_untouched is not None and await is_untouched(end))
             touched = Touched() if is_right else await self._touched_in(since, end)
-            if not touched:
+            if not self._selects_among(touched):
                 break
         for table in {*locked, *touched.among(catalog.tables)} & catalog.tables.keys():
             catalog.set(table, Unknown(f"{table} was changed while it was read, at {end}"))
@@ -181,13 +183,23 @@ class TableReader:
         source = self._source
         if source.has_gtids or source.version < (8,) or source.is_relay:
             return []
-        options = self._session.options
-        wants_table = table_filter(options.tables, options.exclude_tables)
+        wants_table = self._wants_table()
         rows = _texts(await self._session.query(queries.tables, 3))
         names = [TableName(schema or "", name or "") for schema, name, kind in rows if kind == "BASE TABLE"]
         return await tables_in_change(
             self._session, [name for name in names if wants_table is None or wants_table(*name)]
         )
+
+    def _wants_table(self) -> WantsTable | None:
+        options = self._session.options
+        return table_filter(options.tables, options.exclude_tables)
+
+    def _selects_among(self, touched: Touched) -> bool:
+        """Whether the options may select a touched table."""
+        if not touched or touched.is_every or touched.schemas:
+            return bool(touched)
+        wants_table = self._wants_table()
+        return wants_table is None or any(wants_table(*table) for table in touched.tables)
 
     async def _touched_in(self, begin: BinlogPosition | GtidSet, end: BinlogPosition) -> Touched:
         return touched_by(logged.statement for logged in await self.statements(begin, end))
