@@ -235,6 +235,10 @@ class CopyState:
             ranges = [_range(*values) for values in (*through, *content.get("ranges", ()))]
             tables = _in_ranges(ranges, content.get("from"), known)
             unnamed = _unnamed(*content.get("from") or ())
+            for table in unnamed.stated if unnamed else ():
+                # The log has brought its rows since it was made: without a key they would be counted twice.
+                if tables.get(table) == _WAITS:
+                    tables[table] = TableProgress(is_void=True)
             for schema, name in content["waiting"]:
                 tables[schema, name] = TableProgress()
             for schema, name, rows in content["whole"]:

@@ -154,6 +154,16 @@ def test_a_state_is_small_when_tables_were_made_meanwhile(tables: int) -> None:
     assert (read.unnamed.first, read.unnamed.digest) == (names[7], digest)
 
 
+def test_a_table_that_was_made_and_is_not_in_the_copy_begins_anew() -> None:
+    """CREATE TABLE IF NOT EXISTS: the consumer has its rows from the log. Without a key it had them twice."""
+    names = [("shop", f"t{number:04d}") for number in range(100)]
+    made = ("shop", "z_new")
+    state = CopyState(dict.fromkeys(names, TableProgress()), has_all=True, stated=frozenset([made]))
+    read = CopyState.from_text(state.to_text(), [*names, made])
+    assert read.tables == {**state.tables, made: TableProgress(is_void=True)}
+    assert CopyState.from_text(state.to_text(), names).tables == state.tables
+
+
 def test_tables_that_were_ordered_one_by_one_are_all_named() -> None:
     tables = {("shop", f"t{number:04d}"): TableProgress() for number in range(100)}
     assert CopyState.from_text(CopyState(tables).to_text(), [("shop", "t0000x")]).tables == tables
