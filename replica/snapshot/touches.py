@@ -206,13 +206,13 @@ class Segments:
         first.start, first.touched = start, touched
 
     def resolve(self, known: Mapping[Key, Touch]) -> None:
-        """Replace doubtful touches of one transaction by these, where they have the whole row."""
+        """Replace doubtful touches of one transaction by these, where they tell the row's state or a part of it."""
         for segment in self._segments:
             for key, touch in known.items():
                 mine = segment.touched.get(key)
                 if mine is None or not mine.is_doubtful or mine.last is not None:
                     continue
-                if touch.row is not None or touch.is_gone:
+                if not touch.is_doubtful:
                     segment.touched[key] = touch
 
     def restart(self) -> None:

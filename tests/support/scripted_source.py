@@ -58,6 +58,8 @@ class Case:
     has_key: bool = True
     # The consumer takes its time for a chunk: the reader goes on meanwhile.
     is_slow: bool = False
+    # Rows that one transaction deletes and makes anew, with columns left out, may wait for the next log file.
+    may_await_file: bool = False
 
 
 def log_of(scripts: tuple[Script, ...], order: tuple[int, ...] | None = None) -> tuple[Entry, ...]:

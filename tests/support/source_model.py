@@ -335,7 +335,7 @@ class World:
             self.window = None
 
     def _read_beginning_of_file(self) -> None:
-        """As `log_touches` does: what the transactions before the first segment touched."""
+        """As `Copier._read_touches` does: what the transactions before the first segment touched."""
         segments = self.copy.tables[IDENTITY].segments
         touched: Touched = {}
 
@@ -345,6 +345,7 @@ class World:
         touches = TransactionTouches(self.copy._keys, add, lambda xid: None, lambda event: None)
         for events in self.events[: segments.start.position - 4]:
             touches.follow(events)
+        self.copy.resolve(touches.prepared)
         segments.lay_before(touched, Place(FILE, 4))
 
     def _read_rows(self, window: Window) -> None:
@@ -487,7 +488,8 @@ def _schedules(world: World, explored: Explored) -> int:
     # A row that is not visible yet is read again and again: that is no other schedule.
     explored._known[key] = 0
     steps = world.steps()
-    if not steps and not world.is_complete:
+    awaits_file = world.case.may_await_file and world.copy.tables[IDENTITY].awaits_file
+    if not (steps or world.is_complete or awaits_file):
         raise Violation("nothing can happen, and the copy is not complete")
     count = 0 if steps else 1
     for step in steps:

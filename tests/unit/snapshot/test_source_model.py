@@ -70,6 +70,8 @@ CASES = [
     ),
     case("minimal: a key moves", MOVE_DOWN, UPDATE, image="MINIMAL"),
     case("minimal: XA", XA, order=(0, 0), image="MINIMAL"),
+    case("low mark by file: XA", XA, order=(0, 0), low="file"),
+    case("minimal, low mark by file: XA", XA, order=(0, 0), image="MINIMAL", low="file"),
     case("without a key", UPDATE, DELETE, has_key=False),
     case("without a key: XA", XA, order=(0, 0), has_key=False),
     case("without a key: XA rolled back", XA_BACK, order=(0, 0), has_key=False),
@@ -201,9 +203,20 @@ def test_larger_cases_at_random(seed: int) -> None:
             image=rng.choice(["FULL", "MINIMAL"]),
             low=rng.choice(["gtid", "file"]),
             kills=rng.randint(0, 1),
+            may_await_file=any(makes_anew(script) for script in scripts),
         )
         explored = explore(one)
         assert explored.violation == "", (seed, one)
+
+
+def makes_anew(script: Script) -> bool:
+    """Whether a transaction deletes a row, or moves it away, and makes one with its key, in this order."""
+    gone = set[int]()
+    for kind, key, *values in script.ops:
+        if (values[0] if kind == "move" else key) in gone and kind in ("insert", "move"):
+            return True
+        gone |= {key} if kind in ("delete", "move") else set()
+    return False
 
 
 def random_script(rng: random.Random) -> Script:
