@@ -19,10 +19,15 @@ _T = TypeVar("_T")
 def table_text(schema: str, table: str) -> str:
     """``schema.table``; a schema with a dot is in backticks. No two tables have the same text."""
     if "." in schema or schema.startswith("`"):
-        schema = f"`{schema.replace('`', '``')}`"
+        schema = in_backticks(schema)
     if table.startswith("`"):
-        table = f"`{table.replace('`', '``')}`"
+        table = in_backticks(table)
     return f"{schema}.{table}"
+
+
+def in_backticks(name: str) -> str:
+    """A name between backticks; those inside are doubled."""
+    return f"`{name.replace('`', '``')}`"
 
 
 @record(slots=True, frozen=True)

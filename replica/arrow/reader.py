@@ -22,7 +22,7 @@ from protocol.errors import DecodeError, ReplicaError, SchemaMismatchError
 from protocol.rows.table import table_text
 
 from ..config.interruption import interrupted
-from ..config.selection import read_names, read_table
+from ..config.selection import read_names, read_table_text
 from ..transactions.units import ROWS
 from .arrays import Losses
 from .builder import BATCH_ROWS, BatchBuilder, check_batch_rows
@@ -64,7 +64,7 @@ class BatchReader:
         metadata = read_names("metadata", metadata)
         schema_of((), images, metadata)
         check_batch_rows(batch_rows)
-        self.table = table_text(*read_table("table", table))
+        self.table = read_table_text("table", table)
         self.schema: pa.Schema | None = None
         self.losses = Losses()
         self._columns = None if columns is None else read_names("columns", columns)

@@ -22,7 +22,6 @@ from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 from protocol.records import field, record, replace
 from protocol.rows.cells import CellTable
-from protocol.rows.table import table_text
 
 from .checkpoint import CheckpointStore, FileCheckpointStore
 from .option_file import DEFAULT_FILE, read_option_file, with_defaults
@@ -36,7 +35,7 @@ from .selection import (
     one_of,
     read_boolean,
     read_path,
-    read_table,
+    read_table_text,
     read_text,
     whole_number,
     wrong_value,
@@ -423,7 +422,7 @@ def _where(name: str, value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise wrong_value(name, value, "a mapping such as {'shop.orders': \"placed > '2026-01-01'\"}")
     conditions = {
-        table_text(*read_table(name, table)): read_text(f"{name}[{table!r}]", condition)
+        read_table_text(name, table): read_text(f"{name}[{table!r}]", condition)
         for table, condition in value.items()
     }
     return MappingProxyType(conditions)

@@ -222,6 +222,11 @@ def read_table(name: str, value: object) -> tuple[str, str]:
     return split_text(_check_parts(name, value, "'shop.orders'"))
 
 
+def read_table_text(name: str, value: object) -> str:
+    """Read a table as ``read_table`` does; its ``table_text``."""
+    return table_text(*read_table(name, value))
+
+
 def _check_parts(name: str, value: object, examples: str) -> str:
     text = value if isinstance(value, str) else ""
     parts = written_parts(text)
@@ -254,7 +259,7 @@ def _columns(name: str, value: object) -> Mapping[str, tuple[str, ...]]:
         raise wrong_value(name, value, "a mapping such as {'shop.orders': ['id', 'status']}")
     columns: dict[str, tuple[str, ...]] = {}
     for table, names in value.items():
-        columns[table_text(*read_table(name, table))] = read_names(f"{name}[{table!r}]", names)
+        columns[read_table_text(name, table)] = read_names(f"{name}[{table!r}]", names)
     return MappingProxyType(columns)
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from protocol.binlog.decoder import WantsTable
 from protocol.records import record
-from protocol.rows.table import table_text
+from protocol.rows.table import in_backticks, table_text
 
-from .table_names import in_backticks, split_text, unquoted, written_parts
+from .table_names import split_text, unquoted, written_parts
 
 _WILDCARD: Final = r"[*?\[]"
 # Of so many of the tables that no pattern matched, the nearest names are searched.
@@ -155,7 +155,8 @@ def is_exact(part: str) -> bool:
 def exact_pattern(schema: str, table: str) -> str:
     """A pattern that matches this table only, also in a list with commas."""
     text = table_text(schema, table)
-    return text if re.search(r"[\s,*?\[]", text) is None else in_backticks(schema, table)
+    is_plain = re.search(r"[\s,*?\[]", text) is None
+    return text if is_plain else f"{in_backticks(schema)}.{in_backticks(table)}"
 
 
 def _escaped(name: str) -> str:

@@ -30,11 +30,6 @@ def unquoted(part: str) -> str | None:
     return part[1:-1].replace("``", "`") if _QUOTED_NAME.fullmatch(part) else None
 
 
-def in_backticks(schema: str, table: str) -> str:
-    """The text of a table with both names in backticks."""
-    return ".".join([f"`{name.replace('`', '``')}`" for name in (schema, table)])
-
-
 def split_list(text: str) -> list[str]:
     """Texts as of ``split_text`` with commas between them; a comma in backticks is part of a name."""
     return [part.strip() for part in _LISTED.findall(f",{text}")]

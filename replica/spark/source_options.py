@@ -14,7 +14,6 @@ from typing import Final, Literal
 from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
 from protocol.records import field, record
-from protocol.rows.table import table_text
 
 from ..arrow import Images
 from ..config.selection import (
@@ -23,6 +22,7 @@ from ..config.selection import (
     one_of,
     read_boolean,
     read_table,
+    read_table_text,
     table_patterns,
     whole_number,
 )
@@ -331,10 +331,6 @@ def _text(name: str, text: str) -> str:
     return text
 
 
-def _table(name: str, text: str) -> str:
-    return table_text(*read_table(name, text))
-
-
 def _choice(*choices: str) -> Callable[[str, str], object]:
     read = one_of(*choices)
     return lambda name, text: read(name, text.lower())
@@ -345,7 +341,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = Mapping
     {
         "path": ("path", _text),
         "schemaMode": ("mode", _choice("envelope", "table", "packed", "packed_envelope")),
-        "table": ("table", _table),
+        "table": ("table", read_table_text),
         "rowFormat": ("row_format", _choice("variant", "json")),
         "images": ("images", _choice("after", "both")),
         "includeDdl": ("include_ddl", read_boolean),
