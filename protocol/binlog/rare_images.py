@@ -38,13 +38,16 @@ class ImageCounters:
     def __init__(self, least: int, max_event_bytes: int) -> None:
         self.least = least
         self._most_columns = _COMPILING_FACTOR * max_event_bytes // COMPILING_BYTES
-        self._counters: list[tuple[object, bytes, int] | None] = [None] * _COUNTERS
+        # Made for the first image: most decoders, such as those that look for GTIDs, read no rows.
+        self._counters: list[tuple[object, bytes, int] | None] = []
 
     def is_rare(self, mark: object, prefix: bytes, size: int, columns: int) -> bool:
         """Whether too few bytes of rows with these images have come so far, the ``size`` bytes of now included.
 
         ``mark`` and ``prefix`` stand for the images of a table.
         """
+        if not self._counters:
+            self._counters = [None] * _COUNTERS
         place = (hash(prefix) ^ id(mark) >> 4) % _COUNTERS
         counter = self._counters[place]
         if counter is not None and counter[0] is mark and counter[1] == prefix:
