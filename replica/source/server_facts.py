@@ -53,6 +53,7 @@ _CHECKSUM: Final = "SELECT @master_binlog_checksum"
 _CLOCK: Final = Question("SELECT UNIX_TIMESTAMP(), MICROSECOND(NOW(6))")
 #: A row of a name and a number: on MariaDB, 0 if no replication runs. Every user may ask.
 RUNNING_REPLICATION: Final = "SHOW GLOBAL STATUS LIKE 'Slaves_running'"
+_FILES: Final = "SHOW BINARY LOGS"
 _EXECUTED: Final = "SELECT @@GLOBAL.gtid_executed"
 _OWNED: Final = "SELECT @@GLOBAL.gtid_owned"
 
@@ -315,7 +316,23 @@ def replica_status_statement(source: Source) -> str:
 def _status_of(answer: Answer, question: Question) -> tuple[str, int] | None:
     if isinstance(answer, ServerError) or not answer:
         return None
-    return str(answer[0][0]), read_value(int, answer[0][1], question.sql)
+    file, position = answer[0]
+    return read_value(_file_name, file, question.sql), read_value(_offset, position, question.sql)
+
+
+def _file_name(text: str) -> str:
+    # As a source gives it.
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+def _offset(text: str) -> int:
+    """A place in a log file, as a source gives it; ``ValueError`` if it is none."""
+    value = int(text)
+    if not 0 <= value < 1 << 63:
+        raise ValueError(text)
+    return value
 
 
 @record(frozen=True, slots=True)
@@ -348,6 +365,7 @@ async def log_mark(session: Session, source: Source, *before: Question) -> tuple
 async def log_files(session: Session) -> list[str] | None:
     """The names of the log's files, oldest first; None if the user lacks the privilege."""
     try:
-        return [str(row[0]) for row in await session.query("SHOW BINARY LOGS")]
+        rows = await session.query(_FILES)
     except ServerError:
         return None
+    return [read_value(_file_name, row[0], _FILES) for row in rows]
