@@ -65,7 +65,8 @@ _ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
 _MET_WRITERS: Final = frozenset({1205, 1213})
 # No such column or key: the table was changed after its plan was read, or a condition of the user names it.
 _OTHER_COLUMNS: Final = frozenset({1054, 1176})
-# How often a table's rows may contradict its shape in the same way, with nothing read in between: six seconds.
+# How often a table's rows may contradict its shape in the same way, or a read fail for the same reason, with nothing
+# read in between: six seconds.
 _MOST_MISMATCHES: Final = 60
 _TARGET_BYTES: Final = 4 << 20
 # The first rows of so many tables are read in one read view, as long as they have no more bytes than one chunk. A
@@ -207,7 +208,10 @@ class Copier:
 
     async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
         """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
-        if isinstance(error, SchemaMismatchError):
+        is_altered = isinstance(error, ServerError) and (
+            error.code in _ALTERED or self._is_outdated(error, table)
+        )
+        if isinstance(error, SchemaMismatchError) or is_altered:
             # The table was altered meanwhile; or the server says one thing of it, and sends another.
             times = self._mismatches[str(error)]
             if times >= _MOST_MISMATCHES:
@@ -215,9 +219,6 @@ class Copier:
             self._mismatches[str(error)] += 1
             self._plans.pop(table, None)
             await asyncio.sleep(_PAUSES[min(times, len(_PAUSES) - 1)])
-        elif isinstance(error, ServerError) and (error.code in _ALTERED or self._is_outdated(error, table)):
-            self._plans.pop(table, None)
-            await asyncio.sleep(_PAUSES[0])
         elif isinstance(error, ServerError) and error.code in NO_TABLE:
             self._copy.drop(table)
         elif isinstance(error, ConnectionLostError) or (

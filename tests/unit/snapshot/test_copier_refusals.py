@@ -39,3 +39,14 @@ async def test_rows_that_contradict_their_table_for_ever(monkeypatch: pytest.Mon
     await fail(mismatch, times=60)
     with pytest.raises(SchemaMismatchError, match="its values come with the type 8"):
         await fail(mismatch, times=1)
+
+
+async def test_a_table_that_is_altered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that refuses each read so was asked 200 times a second, without a word."""
+    monkeypatch.setattr("replica.snapshot.copier._PAUSES", (0,))
+    copier = Copier(Options.build("mysql://u@h", {}), SnapshotCopy(), lambda: LOWEST)
+    refusal = ServerError(1412, "HY000", "Table definition has changed, please retry transaction")
+    for _ in range(60):
+        await copier._after(refusal, ("s", "t"), FailureCount())
+    with pytest.raises(ServerError, match="Table definition has changed"):
+        await copier._after(refusal, ("s", "t"), FailureCount())
