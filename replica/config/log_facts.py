@@ -21,6 +21,7 @@ EVENTS: Final = {
     "password-exposed": "the password was sent over TLS that nobody verified: source",
     "read-again": "a chunk of the first copy is read again: source, table, error",
     "copy-waits": "rows of the first copy wait for the source's next log file: source, table, rows",
+    "end-unreached": "an idle source has not sent its log up to the end that it told: source, end, sent",
     "copy-restarts": "a table without a key is read again and again, as it is written to: source, table, times",
     "copy-awaits-xa": "a table without a key waits for prepared XA transactions: source, table, xids",
     "selection-changed": "a copy that goes on has other tables= than before: source, tables (copied now)",

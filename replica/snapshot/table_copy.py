@@ -156,6 +156,15 @@ class TableCopy:
         return len(self._chunks) + (self._again is not None)
 
     @property
+    def high_marks(self) -> list[Place]:
+        """The ends of the log for which windows in flight wait."""
+        return [window.high for window in self._windows if window.high is not None]
+
+    @property
+    def _windows(self) -> list[Window]:
+        return [*self._chunks, *([] if self._again is None else [self._again])]
+
+    @property
     def is_reading(self) -> bool:
         """Whether a chunk is being read, or waits for the stream."""
         return bool(self._chunks)
@@ -223,7 +232,7 @@ class TableCopy:
 
     def void(self) -> None:
         """No window in flight may be used: read all of them anew, from the last delivered chunk on."""
-        for window in (*self._chunks, *([] if self._again is None else [self._again])):
+        for window in self._windows:
             window.is_void = True
         self._chunks.clear()
         self._again = None
@@ -358,7 +367,7 @@ class TableCopy:
 
     def _forget_touches(self) -> None:
         """Drop touches that no window needs, neither in flight nor later, as low marks never go back."""
-        windows = [*self._chunks, *([] if self._again is None else [self._again])]
+        windows = self._windows
         segments = [window.segment for window in windows if window.segment is not None]
         if segments:
             self._covering = max(self._covering, min(segments))

@@ -62,4 +62,4 @@ async def _settled(point: StopPoint, session: Session, source: Source, scan: Log
     """
     position = await log_end(session, source, scan)
     gtid_set = await executed_gtids(session, source) if source.has_gtids else None
-    return replace(point, position=position, gtid_set=gtid_set or None)
+    return replace(point, position=position, gtid_set=gtid_set or None, is_told=True)

@@ -1,13 +1,17 @@
 """``Bounds``: where a stream begins, if that is a time, and where it ends."""
 
+from collections.abc import Iterator
+
 from protocol.binlog.events import Event, HeartbeatEvent
 
+from ..snapshot.marks import Place
 from ..source.dump import Dump
 from ..source.open_dump import FirstOpening
 from ..source.resolve_stop import settle
 from ..source.server_facts import Source
 from ..transactions.stop_point import StopPoint
 from .batch import Account, Batch
+from .unreached_end import UnreachedEnd
 
 
 class Bounds:
@@ -20,6 +24,7 @@ class Bounds:
         self._not_before: int | None = None
         # Whether the log goes on behind the stop, although the place does not say so.
         self._is_passed = False
+        self._unreached = UnreachedEnd()
 
     def begin(self, opening: FirstOpening) -> None:
         """The stream is opened; an initial copy has begun before."""
@@ -75,11 +80,21 @@ class Bounds:
                 return batch.before(batch.end_of(number))
         return batch
 
-    def follow(self, heartbeat: HeartbeatEvent) -> None:
-        """The source has sent everything up to the heartbeat's position."""
+    def follow(self, heartbeat: HeartbeatEvent, source: str) -> None:
+        """The source, at this address, has sent everything up to the heartbeat's position."""
+        self._unreached.hear(heartbeat, self._told_ends(), source)
         if self._stop is None or self._account.is_copying or self._account.progress.in_transaction:
             return
         self._is_passed = self._is_passed or self._stop.has_passed(heartbeat)
+
+    def _told_ends(self) -> Iterator[Place]:
+        """The ends of the log, as the source told them, up to which something waits."""
+        stop, copy = self._stop, self._account.copy
+        if stop is not None and stop.is_told and stop.position is not None:
+            yield Place(stop.position.file, stop.position.position)
+        if copy is not None:
+            for _, table in copy.unfinished:
+                yield from table.high_marks
 
     def seconds_left(self, source: Source) -> float | None:
         """Seconds until ``settle`` can find the stop in the log; None if no wait is needed."""

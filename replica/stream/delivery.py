@@ -432,6 +432,6 @@ class Delivery:
         """The source is alive, and has sent everything up to the heartbeat's position."""
         self._has_news = True
         self._account.heard()
-        self._bounds.follow(event)
+        self._bounds.follow(event, self.dump.session.options.address)
         if self.dump.is_by_gtid or is_behind_description(self._decoder, self._decoder.position):
             self._account.progress.idle(event.source_file, event.source_position)

@@ -17,13 +17,14 @@ class StopPoint:
 
     ``position``: the stream has reached it. ``gtid_set``: all its transactions have arrived. ``timestamp`` (seconds
     since 1970): the next transaction began then or later. ``places`` maps file names to their order, if it is known:
-    files that a user names need not have numbers.
+    files that a user names need not have numbers. ``is_told``: the source said that its log ends at ``position``.
     """
 
     position: BinlogPosition | None = None
     gtid_set: AnyGtidSet | None = None
     timestamp: int | None = None
     places: Mapping[str, int] = field(default_factory=dict)
+    is_told: bool = False
 
     def is_reached(self, progress: Progress) -> bool:
         """Whether the last transaction reached the stop."""
