@@ -228,7 +228,8 @@ def empty_history(files: Sequence[LogFile]) -> SchemaHistory | None:
     names = [split_file_name(file.name) for file in files]
     first, digits = names[0]
     wanted = [(first, int(digits or 0) + number) for number in range(len(names))]
-    if not digits or [(base, int(number or -1)) for base, number in names] != wanted:
+    # A file alone is part of one log by any name; standard input has none.
+    if len(files) > 1 and (not digits or [(base, int(number or -1)) for base, number in names] != wanted):
         return None
     return SchemaHistory("", BinlogPosition(files[0].name, FIRST_POSITION))
 

@@ -3,24 +3,25 @@
 import re
 from typing import Final
 
-from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 
-#: The number of a binlog file, and the offset in it.
+#: The number of a binlog file, -1 for a file without one, and the offset in it.
 Place = tuple[int, int]
 
 _FILE: Final = re.compile(r"(.*\.)([0-9]{1,20})", re.DOTALL)
 _DIGITS: Final = 6
+_NO_NUMBER: Final = -1
 
 
 def place_of(position: BinlogPosition) -> tuple[str, Place]:
-    """The base name of the log with its dot, and the place; ``ConfigurationError`` for a file without a number."""
+    """The base name of the log with its dot, and the place. A file without a number is a log of its own."""
     found = _FILE.fullmatch(position.file)
     if found is None:
-        raise ConfigurationError(f"{position.file!r} is no file of a binary log: it has no number")
+        return position.file, (_NO_NUMBER, position.position)
     return found[1], (int(found[2]), position.position)
 
 
 def file_of(base: str, place: Place) -> BinlogPosition:
     """The reverse of ``place_of``: servers write six digits, or more."""
-    return BinlogPosition(f"{base}{place[0]:0{_DIGITS}}", place[1])
+    number = "" if place[0] == _NO_NUMBER else f"{place[0]:0{_DIGITS}}"
+    return BinlogPosition(base + number, place[1])

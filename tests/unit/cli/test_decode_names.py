@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,19 @@ def test_files_that_are_no_part_of_a_log(run: Run, tmp_path: Path, numbers: tupl
     """A statement in the file that is not there may have renamed the column."""
     files = write(tmp_path, numbers[0], CREATE), write(tmp_path, numbers[1], 7)
     assert run(*files, "-f", "sql")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["-", "a copy", "binlog"])
+def test_a_file_alone_may_have_any_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = write(tmp_path, 1, CREATE, 7)
+    if name == "-":
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    else:
+        name = str(path.rename(tmp_path / name))
+    code, lines, _ = run(name, "-f", "sql")
+    assert (code, lines[1:]) == (0, ["INSERT INTO `s`.`t` (`n`) VALUES", "(7);"])
 
 
 def test_generated_columns_are_not_written(run: Run, tmp_path: Path) -> None:
