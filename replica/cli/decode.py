@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import BinaryIO, Final
 
 from protocol.binlog.events import Event
-from protocol.constants import BINLOG_MAGIC
-from protocol.errors import ConfigurationError, TruncatedError
+from protocol.errors import ConfigurationError
 
 from ..files.binlog_file import BinlogFile
 from ..files.schema_file import SCHEMA_QUERY, read_schema_file
@@ -22,7 +21,13 @@ from ..render.sql_lines import SqlRenderer
 from .arguments import add_changes_argument, add_table_arguments
 from .command import Command
 from .console import Console, Progress, terminal_output
-from .file_arguments import add_file_arguments, add_workers_argument, check_not_read, open_files
+from .file_arguments import (
+    add_file_arguments,
+    add_workers_argument,
+    check_not_empty,
+    check_not_read,
+    open_files,
+)
 from .formats import DATA_FORMATS, Renderer, change_renderer, noting_statements, sql_renderer
 
 # The progress line is updated at most once per this many events.
@@ -123,8 +128,7 @@ def _run(options: Namespace, console: Console) -> int:
             progress.clear()
             _report(log, renderer, console)
         output.flush()
-        if (log.bytes_read or 0) < len(BINLOG_MAGIC):
-            raise TruncatedError("the file is empty: no binary log, which begins with 4 bytes", log.file)
+        check_not_empty(log)
     return 0
 
 

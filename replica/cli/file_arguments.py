@@ -5,7 +5,8 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from protocol.errors import ConfigurationError
+from protocol.constants import BINLOG_MAGIC
+from protocol.errors import ConfigurationError, TruncatedError
 from protocol.rows.cells import CellTable
 from protocol.wire import utf8_text
 
@@ -114,6 +115,12 @@ def check_not_read(option: str, path: str, files: list[str]) -> None:
                 raise ConfigurationError(
                     f"{option}: {path} is also an input file, which it would overwrite; name another file"
                 )
+
+
+def check_not_empty(log: BinlogFile) -> None:
+    """Raise ``TruncatedError`` if what was read is too short for a binary log without events."""
+    if (log.bytes_read or 0) < len(BINLOG_MAGIC):
+        raise TruncatedError("the file is empty: no binary log, which begins with 4 bytes", log.file)
 
 
 def _offset_or_place(text: str | None) -> str | int | None:

@@ -22,7 +22,13 @@ from ..statistics.text_report import statistics_lines
 from .arguments import DSN_HELP, SERVER_ID_HELP, add_key_argument, add_table_arguments, patterns
 from .command import Command
 from .console import Console, Progress
-from .file_arguments import add_file_arguments, add_workers_argument, check_not_read, open_files
+from .file_arguments import (
+    add_file_arguments,
+    add_workers_argument,
+    check_not_empty,
+    check_not_read,
+    open_files,
+)
 from .paint import Paint
 
 if TYPE_CHECKING:
@@ -152,6 +158,7 @@ def _count_files(options: Namespace, statistics: LogStatistics, console: Console
                 progress.update(log.bytes_read)
         finally:
             progress.clear()
+        check_not_empty(log)
         if log.skipped.events:
             console.note(f"damaged events skipped: {log.skipped.events} ({log.skipped.bytes} bytes)")
 

@@ -159,7 +159,7 @@ def _troubles(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
             f"{number_of(statistics.unfinished, 'transaction')} without an end, not counted here",
         )
     if statistics.in_transaction:
-        yield "open", "the last transaction does not end in what was read: not counted here"
+        yield "open", "the last transaction does not end in what was read: not counted"
 
 
 def _tables(statistics: LogStatistics, width: int) -> Iterator[TextTable]:

@@ -148,6 +148,14 @@ def test_damage(run: Run, tmp_path: Path) -> None:
     assert "damaged events skipped: 1 (" in errors
 
 
+def test_an_open_transaction_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+    builder = numbered_log(2)
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(builder.data[: builder.offsets[-1]])
+    [line] = [line for line in run(path)[1].splitlines() if line.startswith("open ")]
+    assert line.endswith(": not counted")
+
+
 def test_standard_input(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "replica", "stats", "-"],
