@@ -47,6 +47,12 @@ def history_before(
         for table in wrong:
             before.set(table, _unlogged(table))
         history = _followed(source, begin, before, statements, behind, wrong)
+    last = {table: logged.end for logged, states in zip(statements, behind, strict=True) for table in states}
+    for table in touched - wrong:
+        known = catalog.get(table)
+        if isinstance(known, Shape) and isinstance(history.catalog.get(table), Shape):
+            # Statements may tell less: of a shape that was undone, not whether a key forbids NULL.
+            history.set_at(table, last[table], known)
     return history
 
 

@@ -6,6 +6,7 @@ guessed: what cannot be undone is ``Unknown``. Names have the case in which the 
 names without it. ``past_history`` puts this together with what later statements say.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from protocol.records import record, replace
 
 from ..sql import ddl_statements as ddl
+from ..sql.dialect import Dialect
 from ..sql.token_reader import TableName
 from .catalog import (
     NO_SUCH_TABLE,
@@ -23,8 +25,8 @@ from .catalog import (
     keeps_table,
     short_text,
 )
-from .charset_names import UnknownShapeError
-from .column_shapes import BLOB_TYPES, STRING_TYPES
+from .charset_names import NO_SHAPE, UnknownShapeError
+from .column_shapes import BLOB_TYPES, STRING_TYPES, CharsetContext, make_column
 from .drafts import fold
 from .shape import ColumnShape, Key, Shape
 
@@ -126,6 +128,9 @@ class _Undo:
                 self._rename_back(read.table, clause.table)
         state = self._catalog.get(read.table) or self._unknown("its columns are not known")
         if isinstance(state, Shape):
+            state = _as_written(state, read.clauses, self._statement.dialect)
+            # Statements behind this one may have been undone to less than this one tells.
+            self._catalog.set(read.table, state)
             try:
                 state = shape_before(state, read.clauses, is_mariadb=self._statement.dialect.is_mariadb)
             except UnknownShapeError as error:
@@ -179,6 +184,31 @@ _UNDO: Final[Mapping[type, Callable[[_Undo, Any], None]]] = MappingProxyType(
         ddl.DropSchema: _Undo.drop_schema,
     }
 )
+
+
+def _as_written(after: Shape, clauses: Sequence[ddl.AlterClause], dialect: Dialect) -> Shape:
+    """The shape behind ALTER TABLE, with the names and the types that the statement gives to columns."""
+    columns = list(after.columns)
+    places = {fold(column.name): place for place, column in enumerate(columns)}
+    is_converted = any(isinstance(clause, ddl.ConvertCharset) for clause in clauses)
+    for clause in clauses:
+        if isinstance(clause, ddl.RenameColumn) and not clause.is_conditional:
+            name, defined = clause.new_name, None
+        elif isinstance(clause, ddl.AddColumn | ddl.ChangeColumn) and not clause.is_conditional:
+            name, defined = clause.column.name, clause.column
+        else:
+            continue
+        place = places.get(fold(name))
+        if place is None:
+            continue
+        column = columns[place]
+        if defined is not None and not (column.type or is_converted):
+            with contextlib.suppress(*NO_SHAPE):
+                made = make_column(defined, CharsetContext(after.charset), dialect)
+                # A key may forbid NULL.
+                column = replace(made, nullable=None if made.nullable else made.nullable)
+        columns[place] = replace(column, name=name)
+    return replace(after, columns=tuple(columns))
 
 
 def shape_before(after: Shape, clauses: Sequence[ddl.AlterClause], *, is_mariadb: bool) -> Shape:

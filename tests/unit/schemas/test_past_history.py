@@ -168,6 +168,27 @@ def test_what_the_log_says_of_a_changed_column_is_enough_or_not() -> None:
     assert with_shape(logged_table(T, truth, "MINIMAL"), past).column_names == ("id", "v", "d", "@4")
 
 
+def test_names_and_types_are_as_the_statement_before_wrote_them() -> None:
+    """What a later statement takes away, or writes in other letters, an earlier one tells."""
+    statements = [
+        "ALTER TABLE t CHANGE `a` `E.f` INT UNSIGNED, ADD Big ENUM('x') CHARSET latin1",
+        "ALTER TABLE t MODIFY `e.F` BIGINT, CHANGE BIG big TEXT",
+        "ALTER TABLE t RENAME COLUMN `e.F` TO G",
+        "ALTER TABLE t CHANGE g h DOUBLE",
+    ]
+    catalog = catalog_of("CREATE TABLE t (a DATE, b VARCHAR(3))")
+    apply(catalog, *statements)
+    logged = [LoggedStatement(place(n), Statement(sql, "shop", MYSQL)) for n, sql in enumerate(statements)]
+    history = history_before("uuid", BEGIN, catalog, logged)
+    assert [text_of(history.shape_at(T, at)) for at in (BEGIN, *map(place, range(4)))] == [
+        "a NULL?, b varchar(3) utf8mb4",
+        "E.f int unsigned NULL?, b varchar(3) utf8mb4, Big enum('x') latin1 NULL?",
+        "e.F bigint NULL?, b varchar(3) utf8mb4, big text utf8mb4 NULL?",
+        "G bigint NULL?, b varchar(3) utf8mb4, big text utf8mb4 NULL?",
+        "h double, b varchar(3) utf8mb4, big text utf8mb4",
+    ]
+
+
 @pytest.mark.parametrize("metadata", ["NO_LOG", pytest.param("MINIMAL", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dialect", [MYSQL, MYSQL56, MARIADB], ids=["mysql", "mysql56", "mariadb"])
 def test_random_pasts(
