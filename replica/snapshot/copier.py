@@ -59,8 +59,10 @@ _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
 # Seconds that rows which the log has are waited for. A semi-synchronous source waits 10 seconds for its replica.
 _PATIENCE: Final = 15.0
-# The table was altered after the view was opened; the server's patience ran out; the table does not exist.
-_ALTERED: Final = frozenset({1412, 1205, 1213, 1317, 3024, 1969})
+# The table was altered after the view was opened.
+_ALTERED: Final = 1412
+# Others hold locks, the server's patience ran out, or an administrator ended the statement: this lasts as it lasts.
+_BUSY: Final = frozenset({1205, 1213, 1317, 3024, 1969})
 # A read with locks met writers: a deadlock, of which the reader is always the victim, or the wait was too long.
 _MET_WRITERS: Final = frozenset({1205, 1213})
 # No such column or key: the table was changed after its plan was read, or a condition of the user names it.
@@ -208,13 +210,13 @@ class Copier:
 
     async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
         """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
-        is_altered = isinstance(error, ServerError) and (
-            error.code in _ALTERED or self._is_outdated(error, table)
+        is_refused = isinstance(error, ServerError) and (
+            error.code in {_ALTERED, *_BUSY} or self._is_outdated(error, table)
         )
-        if isinstance(error, SchemaMismatchError) or is_altered:
+        if isinstance(error, SchemaMismatchError) or is_refused:
             # The table was altered meanwhile; or the server says one thing of it, and sends another.
             times = self._mismatches[str(error)]
-            if times >= _MOST_MISMATCHES:
+            if times >= _MOST_MISMATCHES and not (isinstance(error, ServerError) and error.code in _BUSY):
                 raise error
             self._mismatches[str(error)] += 1
             self._plans.pop(table, None)

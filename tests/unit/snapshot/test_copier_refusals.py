@@ -50,3 +50,12 @@ async def test_a_table_that_is_altered_for_ever(monkeypatch: pytest.MonkeyPatch)
         await copier._after(refusal, ("s", "t"), FailureCount())
     with pytest.raises(ServerError, match="Table definition has changed"):
         await copier._after(refusal, ("s", "t"), FailureCount())
+
+
+async def test_a_table_that_is_busy_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that another transaction holds for minutes is waited for."""
+    monkeypatch.setattr("replica.snapshot.copier._PAUSES", (0,))
+    copier = Copier(Options.build("mysql://u@h", {}), SnapshotCopy(), lambda: LOWEST)
+    refusal = ServerError(1205, "HY000", "Lock wait timeout exceeded; try restarting transaction")
+    for _ in range(1000):
+        await copier._after(refusal, ("s", "t"), FailureCount())
