@@ -33,6 +33,9 @@
 An error describes itself; nothing here decides when it is raised.
 """
 
+# Servers send 512 bytes at most (MYSQL_ERRMSG_SIZE). A GTID set may have a million intervals.
+_LONGEST_MESSAGE = 4096
+
 
 class ReplicaError(Exception):
     """Base of everything that this library raises on purpose."""
@@ -70,10 +73,13 @@ class ServerError(ReplicaError):
     """An ERR packet of the server.
 
     Attributes: ``code`` (the server's error number), ``sqlstate`` (five characters, may be empty),
-    ``message`` (the server's own words) and ``remedy`` (this library's advice; may be empty).
+    ``message`` (the server's own words; their beginning, if they are very long) and ``remedy`` (this library's
+    advice; may be empty).
     """
 
     def __init__(self, code: int, sqlstate: str, message: str, remedy: str = "") -> None:
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[: _LONGEST_MESSAGE - 3]}..."
         state = f" ({sqlstate})" if sqlstate else ""
         super().__init__(f"{code}{state}: {message}" + (f" -- {remedy}" if remedy else ""))
         self.code = code

@@ -25,6 +25,8 @@ _NUMBERED_FILE = r"((?s:.*))\.([0-9]{1,10})"
 
 #: The position of a binlog file's first event: after the magic bytes.
 FIRST_POSITION: Final = len(BINLOG_MAGIC)
+#: Bytes of a binlog file's name, or of its path (FN_REFLEN).
+FILE_NAME_LIMIT: Final = 512
 
 
 def split_file_name(name: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ..constants import EventType
 from ..errors import DecodeError
+from ..position import FILE_NAME_LIMIT
 from ..wire import Reader, utf8_text
 from . import mariadb_bodies, statement_bodies, transaction_bodies
 from .events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent, RotateEvent, StopEvent
@@ -16,15 +17,14 @@ from .events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent, 
 BodyParser = Callable[[EventHeader, str, int, Reader], Event]
 
 _BINLOG_VERSION = 4
-_FILE_NAME_LIMIT = 512
 
 
 def _rotate(header: EventHeader, file: str, position: int, body: Reader) -> RotateEvent:
     next_position, name = body.uint(8), body.rest()
-    if not name or len(name) > _FILE_NAME_LIMIT or b"\0" in name:
+    if not name or len(name) > FILE_NAME_LIMIT or b"\0" in name:
         raise DecodeError(
             f"the next binlog file's name has {len(name)} bytes; "
-            f"1 to {_FILE_NAME_LIMIT} bytes without zeros are allowed"
+            f"1 to {FILE_NAME_LIMIT} bytes without zeros are allowed"
         )
     return RotateEvent(header, file, position, utf8_text(name), next_position)
 
@@ -34,7 +34,9 @@ def _stop(header: EventHeader, file: str, position: int, body: Reader) -> StopEv
 
 
 def _heartbeat(header: EventHeader, file: str, position: int, body: Reader) -> HeartbeatEvent:
-    return HeartbeatEvent(header, file, position, utf8_text(body.rest()), header.next_position)
+    return HeartbeatEvent(
+        header, file, position, utf8_text(body.rest()[:FILE_NAME_LIMIT]), header.next_position
+    )
 
 
 # Fields of HEARTBEAT_V2 (control_events.h: OTW_HB_*).
@@ -47,7 +49,7 @@ def _heartbeat_v2(header: EventHeader, file: str, position: int, body: Reader) -
     while body.remaining and (field := body.lenenc_int()) != _HEARTBEAT_END:
         value = body.lenenc_bytes()
         if field == _HEARTBEAT_FILE:
-            event.source_file = utf8_text(value)
+            event.source_file = utf8_text(value[:FILE_NAME_LIMIT])
         elif field == _HEARTBEAT_POSITION:
             event.source_position = Reader(value).lenenc_int()
     return event

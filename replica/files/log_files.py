@@ -22,6 +22,8 @@ STANDARD_INPUT: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
 _CHUNK_SIZE: Final = 1 << 16
+# A longer line of an index file is no path (PATH_MAX).
+_LONGEST_PATH: Final = 4096
 
 
 @runtime_checkable
@@ -175,9 +177,9 @@ def in_directory(path: str) -> str:
 def _read_index(path: str) -> list[str]:
     """The files listed in an index file. A path that does not exist here is looked for beside the index file."""
     text = utf8_text(read_whole(path))
-    if "\0" in text:
-        raise damaged_index(path)
     lines = text.splitlines()
+    if "\0" in text or any(len(line) > _LONGEST_PATH for line in lines):
+        raise damaged_index(path)
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, line.strip()) for line in lines if line.strip()]
     paths = [one if os.path.exists(one) else os.path.join(folder, os.path.basename(one)) for one in paths]
@@ -213,7 +215,7 @@ def check_order(index: str, files: Sequence[str]) -> None:
 
 
 def damaged_index(path: str) -> ConfigurationError:
-    """What a power failure can leave: zeros, or a part of a name."""
+    """What a power failure can leave: zeros, or a part of a name. Or the file is no index at all."""
     return ConfigurationError(
         f"{path} is damaged, it holds what is no name of a binlog file: write the files' names into it, a line each, "
         "the oldest first"

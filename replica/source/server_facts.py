@@ -13,6 +13,7 @@ from protocol.constants import DumpFlag
 from protocol.conversation.server_errors import CANNOT_READ_BINLOG
 from protocol.errors import DuplicateReplicaError, ServerError, SourceConfigurationError
 from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtid, MariadbGtidSet
+from protocol.position import FILE_NAME_LIMIT
 from protocol.records import record
 
 from ..config.options import Options
@@ -45,6 +46,8 @@ _MARIADB_UNDERSTANDS_GTIDS: Final = 4  # sql/log_event.h: MARIA_SLAVE_CAPABILITY
 # gtid_owned adds the thread to each GTID: "uuid:7#18:6#16". On 9.7 the next uuid follows without a comma.
 _OWNER: Final = re.compile(r"#\d+")
 _LAST_OWNER: Final = re.compile(r"#\d+?(?=[0-9a-fA-F]{8}-)")
+# Of a setting's value, for messages about it.
+_LONGEST_WORD: Final = 64
 # The year 9999: more than a clock can show.
 _LAST_SECOND: Final = 253402300800
 # What the source understood of the checksums that were asked for.
@@ -158,7 +161,7 @@ async def ask(session: Session) -> Source:
         # Servers before 5.6.2 do not know the variable, and write no checksums.
         has_checksums="binlog_checksum" in found,
         log_bin=found.get("log_bin", "ON").upper() in ("ON", "1"),
-        binlog_format=found.get("binlog_format", "ROW").upper(),
+        binlog_format=found.get("binlog_format", "ROW").upper()[:_LONGEST_WORD],
         clock_offset=lead + steady_time() - time.time(),
         clock_lead=lead,
         folds_names=found.get("lower_case_table_names", "0") in ("1", "2"),
@@ -321,9 +324,9 @@ def _status_of(answer: Answer, question: Question) -> tuple[str, int] | None:
 
 
 def _file_name(text: str) -> str:
-    # As a source gives it.
-    if not text:
-        raise ValueError(text)
+    # As a source gives it: of a ROTATE event, no other names are taken either.
+    if not 0 < len(text) <= FILE_NAME_LIMIT or "\0" in text:
+        raise ValueError(text[:FILE_NAME_LIMIT])
     return text
 
 

@@ -208,3 +208,14 @@ def test_what_is_not_known_is_a_plain_server_error(phase: Phase) -> None:
         error = server_error(err, phase)
         assert type(error) is ServerError
         assert (error.code, error.sqlstate, error.message) == (err.code, err.sqlstate, err.message)
+
+
+@pytest.mark.parametrize(
+    ("text", "phase"),
+    [("x", Phase.AUTHENTICATION), ("find first log file name", Phase.DUMP), ("GTID_MODE", Phase.DUMP)],
+)
+def test_a_text_without_end(text: str, phase: Phase) -> None:
+    """Servers send 512 bytes; one of 16 MB was a message of 16 MB, in each log."""
+    error = server_error(Err(1236, "HY000", text + "x" * (1 << 20)), phase)
+    assert 4096 < len(str(error)) < 5000
+    assert len(str(pickle.loads(pickle.dumps(error)))) == len(str(error))

@@ -42,6 +42,8 @@ CLOCK = "SELECT UNIX_TIMESTAMP"
         ("SHOW MASTER STATUS", [("binlog.000001", "-4")]),
         ("SHOW MASTER STATUS", [("", "4")]),
         ("SHOW MASTER STATUS", [(None, "4")]),
+        ("SHOW MASTER STATUS", [("b" * 513, "4")]),
+        ("SHOW MASTER STATUS", [("a\0b", "4")]),
         ("SELECT @@GLOBAL.gtid_executed", [("0-1-5",)]),
         ("SELECT @@GLOBAL.gtid_owned", [("x",)]),
         ("SELECT @@GLOBAL.gtid_purged", [("x",)]),
