@@ -229,7 +229,8 @@ def _number(form: bytes) -> _Write:
 
 # Settings that are printed before each statement that has them, changed or not.
 _ALWAYS = frozenset(
-    {"SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION", "MARIADB_CHARACTER_SET_COLLATIONS"}
+    {"EXPLICIT_DEFAULTS_FOR_TIMESTAMP", "SQL_REQUIRE_PRIMARY_KEY", "DEFAULT_TABLE_ENCRYPTION"}
+    | {"MARIADB_CHARACTER_SET_COLLATIONS"}
 )
 # Status variable, the value that its absence means (None: no change), its printer; in the order of printing.
 _SETTINGS: tuple[tuple[str, StatusValue | None, _Write], ...] = (

@@ -194,6 +194,7 @@ _STATEMENTS = """
     INSERT INTO s (b, c) VALUES (@i, @r); INSERT INTO s (b) VALUES (@u), (@d), (@s), (@n), (@`we``ird`);
     INSERT INTO s (c) VALUES (RAND()); INSERT INTO s (b) SELECT LAST_INSERT_ID();
     SET TIMESTAMP = 1700000000.123456; INSERT INTO s (b) VALUES (NOW(6)); SET TIMESTAMP = DEFAULT;
+    CREATE TABLE moments (t TIMESTAMP); CREATE TABLE more_moments (t TIMESTAMP);
     SET time_zone = '+01:00'; INSERT INTO s (b) VALUES (NOW()); SET lc_time_names = 'de_DE';
     INSERT INTO s (b) VALUES (DATE_FORMAT(NOW(), '%W')); SET NAMES latin1; INSERT INTO s (b) VALUES ('x');
     SET auto_increment_increment = 5, sql_auto_is_null = 1, sql_mode = 'ANSI'; INSERT INTO s (b) VALUES ('y');
