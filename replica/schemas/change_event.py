@@ -57,6 +57,14 @@ def _is_seen(change: TableChange) -> bool:
     return before.columns != after.columns or before.primary_key != after.primary_key
 
 
+def _told(state: Shape | Unknown | None) -> Shape | Unknown | None:
+    """The state for users, who get a shape only if it has all columns with their types."""
+    if not isinstance(state, Shape) or state.is_whole:
+        return state
+    names = ", ".join(column.name for column in state.columns if not column.type)
+    return Unknown(f"the types of these columns are not known: {names}" if names else "columns are not known")
+
+
 def _schema_change(event: QueryEvent, change: TableChange) -> SchemaChangeEvent:
     """The event for one table of a statement."""
     made, gone = change.renamed_from, change.renamed_to
@@ -66,8 +74,8 @@ def _schema_change(event: QueryEvent, change: TableChange) -> SchemaChangeEvent:
         event.position,
         change.table.schema,
         change.table.name,
-        change.before,
-        change.after,
+        _told(change.before),
+        _told(change.after),
         event.sql,
         None if made is None else str(made),
         None if gone is None else str(gone),

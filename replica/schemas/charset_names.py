@@ -13,6 +13,10 @@ class UnknownShapeError(Exception):
     """A statement's effect on a shape is not known; the message says why. Never seen outside of this folder."""
 
 
+class UnknownTextError(UnknownShapeError):
+    """The character set or a label of one column is not known; the column is there, and others are as they are."""
+
+
 #: What is raised where no shape can be made of a statement, or of what a source says of a table.
 NO_SHAPE: Final = (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError)
 #: Sets in which the characters of ASCII are not its bytes.

@@ -12,7 +12,7 @@ from protocol.wire import is_characters
 
 from ..sql.ddl_statements import CharsetClause, ColumnClause, TypeClause
 from ..sql.dialect import Dialect
-from .charset_names import NOT_ASCII, UnknownShapeError, charset_of, most_bytes, stores
+from .charset_names import NOT_ASCII, UnknownShapeError, UnknownTextError, charset_of, most_bytes, stores
 from .shape import ColumnShape
 
 #: Bytes that the types hold, smallest first, with the prefix of their names.
@@ -53,7 +53,7 @@ class CharsetContext:
         """The set of a column."""
         charset = charset_of(clause, self.table, None)
         if charset is None:
-            raise UnknownShapeError("the default character set of the table is not known")
+            raise UnknownTextError("the default character set of the table is not known")
         return charset if self.converted is None or charset == "binary" else self.converted
 
 
@@ -102,7 +102,7 @@ def _typed(clause: ColumnClause, context: CharsetContext, dialect: Dialect) -> C
         charset = context.of(kind.charset)
         labels = tuple(_label(label, charset, dialect) for label in kind.labels)
         if context.converted is not None and (charset in NOT_ASCII or not all(map(str.isascii, labels))):
-            raise UnknownShapeError(f"labels of {name} in a statement that converts to {charset}")
+            raise UnknownTextError(f"labels of {name} in a statement that converts to {charset}")
         return ColumnShape(name, kind.name, charset=charset, labels=labels)
     return _string(name, kind, context)
 
@@ -174,7 +174,7 @@ def _label(label: str | bytes, charset: str, dialect: Dialect) -> str:
     elif stores(charset, label) and _passes(label, charset, dialect):
         text = label
     else:
-        raise UnknownShapeError(f"label {label!r}, which {charset} may not have, or the session")
+        raise UnknownTextError(f"label {label!r}, which {charset} may not have, or the session")
     return text if charset == "binary" else text.rstrip(" ")
 
 
@@ -191,7 +191,7 @@ def _decoded(label: bytes, charset: str) -> str:
     decode = _decoder(charset)
     text = label.decode("ascii", "surrogateescape") if decode is None else decode(label)
     if charset in NOT_ASCII or not is_characters(text):
-        raise UnknownShapeError(f"label {label!r} in character set {charset}")
+        raise UnknownTextError(f"label {label!r} in character set {charset}")
     return text
 
 
@@ -209,7 +209,7 @@ def converted(column: ColumnShape, charset: str) -> ColumnShape:
             return column
         # Servers keep the bytes of the labels, and read them in the new set.
         if {column.charset, charset} & NOT_ASCII or not all(map(str.isascii, column.labels)):
-            raise UnknownShapeError(f"labels of {column.name} converted from {column.charset} to {charset}")
+            raise UnknownTextError(f"labels of {column.name} converted from {column.charset} to {charset}")
         return replace(column, charset=charset)
     new_charset = None if charset == "binary" else charset
     if column.type in STRING_TYPES:

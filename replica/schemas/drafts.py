@@ -15,7 +15,7 @@ from protocol.records import field, record, replace
 
 from ..sql import ddl_statements as ddl
 from ..sql.dialect import Dialect
-from .charset_names import UnknownShapeError, charset_of
+from .charset_names import UnknownShapeError, UnknownTextError, charset_of
 from .column_shapes import BLOB_TYPES, TEXT_TYPES, CharsetContext, converted, make_column
 from .hidden_columns import hash_columns, hidden_period
 from .key_list import HASH_ENGINES, KeyList
@@ -43,7 +43,7 @@ def created_shape(statement: ddl.CreateTable, schema_charset: str | None, dialec
     charset = charset_of(statement.options.charset, schema_charset, schema_charset)
     draft = _Draft([], KeyList(), charset, statement.options.engine, dialect)
     context = CharsetContext(charset)
-    draft.columns = [make_column(clause, context, dialect) for clause in statement.columns]
+    draft.columns = [_column(clause, context, dialect) for clause in statement.columns]
     for key in statement.keys:
         draft.keys.add(key)
     for period in statement.periods:
@@ -56,6 +56,28 @@ def created_shape(statement: ddl.CreateTable, schema_charset: str | None, dialec
 def _check_count(columns: Sequence[object]) -> None:
     if len(columns) > MAX_COLUMNS:
         raise UnknownShapeError(f"more than {MAX_COLUMNS} columns, which no table can have")
+
+
+def _column(clause: ddl.ColumnClause, context: CharsetContext, dialect: Dialect) -> ColumnShape:
+    """The column that a statement defines; without a type if its character set or a label is not known."""
+    try:
+        return make_column(clause, context, dialect)
+    except UnknownTextError:
+        return ColumnShape(
+            clause.name,
+            "",
+            nullable=True if clause.nullable is None else clause.nullable,
+            generated=clause.generated,
+            invisible=clause.invisible,
+        )
+
+
+def _converted(column: ColumnShape, charset: str) -> ColumnShape:
+    """The column after CONVERT TO; without a type if its labels are not known then."""
+    try:
+        return converted(column, charset)
+    except UnknownTextError:
+        return replace(column, type="", charset=None, labels=())
 
 
 def altered_shape(
@@ -89,7 +111,7 @@ def sequence_shape() -> Shape:
 
 
 def _draft_of(shape: Shape, dialect: Dialect) -> "_Draft":
-    if not shape.is_whole:
+    if shape.lost != (0, 0):
         raise UnknownShapeError("not all columns are known")
     keys = KeyList(shape.primary, shape.keys)
     draft = _Draft(list(shape.visible), keys, shape.charset, shape.engine, dialect, list(shape.periods))
@@ -225,7 +247,7 @@ class _Alteration:
             return
         draft = self._draft
         draft.columns = [
-            column if fold(column.name) in self._defined else converted(column, charset)
+            column if fold(column.name) in self._defined else _converted(column, charset)
             for column in draft.columns
         ]
         if self._may_do_nothing and tuple(draft.columns) == self._before.visible:
@@ -284,7 +306,7 @@ class _Alteration:
         elif isinstance(clause, ddl.ChangeColumn):
             column = self._column_of(clause.name, is_conditional=clause.is_conditional)
             if column is not None:
-                new = make_column(clause.column, self._context, self._dialect)
+                new = _column(clause.column, self._context, self._dialect)
                 self._check_size(new)
                 if new.nullable and self._may_have_primary:
                     new = replace(new, nullable=None)
@@ -317,7 +339,7 @@ class _Alteration:
             # What was there before counts, even if this statement drops it.
             if clause.is_conditional and (name in self._old or name in self._folded):
                 return
-            column = make_column(clause.column, self._context, self._dialect)
+            column = _column(clause.column, self._context, self._dialect)
             self._defined.add(name)
             self._insert(column, clause.position)
         elif isinstance(clause, ddl.ChangeColumn) and clause.position is not None:
@@ -389,7 +411,7 @@ class _Alteration:
 
 
 def _becomes_long(old: ColumnShape, new: ColumnShape) -> bool:
-    return old.type not in BLOB_TYPES and new.type in BLOB_TYPES
+    return old.type not in BLOB_TYPES and (new.type in BLOB_TYPES or not new.type)
 
 
 # Clauses done behind the columns. Others change neither columns nor keys, or have been done before.

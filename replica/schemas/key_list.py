@@ -247,7 +247,7 @@ def _prefix(key: Key, column: ColumnShape, length: int) -> int:
     """The length of a key's part, 0 for the whole column."""
     if column.type == "point" and not length and key.kind in ("index", "unique", "primary"):
         return _POINT_BYTES
-    if column.type in BLOB_TYPES or column.type in GEOMETRY_TYPES:
+    if column.type in BLOB_TYPES or column.type in GEOMETRY_TYPES or not column.type:
         return length
     is_whole = column.type not in STRING_TYPES or length >= column.numbers[0]
     return 0 if is_whole else length
@@ -325,6 +325,8 @@ class _Hashing:
         column = self.columns.get(name.lower())
         if column is None:
             raise UnknownShapeError("a unique key over an expression")
+        if not column.type:
+            raise UnknownShapeError(f"a unique key over {name}, whose type is not known")
         charset = charset_by_name(column.charset or "binary")
         width = 1 if charset is None else charset.max_bytes
         if column.type in STRING_TYPES:

@@ -60,6 +60,15 @@ def mismatch(
 ) -> SchemaMismatchError:
     """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
     reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
+    unsure = [
+        column.name
+        for state in states
+        if isinstance(state, Shape)
+        for column in state.columns
+        if not column.type
+    ]
+    if unsure:
+        reasons.append(f"no statement tells the type or the labels of {', '.join(dict.fromkeys(unsure))}")
     reasons += [state.reason for state in states if isinstance(state, Unknown)]
     if later:
         reasons.append(
@@ -67,7 +76,7 @@ def mismatch(
         )
     if hides_columns:
         reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")
-    elif not later and not any(isinstance(state, Unknown) for state in states):
+    elif not (later or unsure) and not any(isinstance(state, Unknown) for state in states):
         reasons.append(
             "a statement that the log lacks has changed the table (sql_log_bin=0, a filter of the log)"
         )

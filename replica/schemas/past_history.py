@@ -107,7 +107,9 @@ def _followed(
         for table, state in states.items():
             if table in wrong:
                 history.set_at(table, logged.end, _unlogged(table))
-            elif is_doubtful(history.catalog.get(table)):
+            elif is_doubtful(made := history.catalog.get(table)) and not (
+                isinstance(made, Shape) and is_doubtful(state)
+            ):
                 history.set_at(table, logged.end, state)
     return history
 

@@ -16,8 +16,8 @@ from protocol.position import BinlogPosition, split_file_name
 
 from ..sql.ddl_reader import read_statement
 from ..sql.token_reader import TableName
-from .catalog import Catalog
-from .past_history import LoggedStatement
+from .catalog import Catalog, Lost
+from .past_history import LoggedStatement, is_doubtful
 from .reading import IsUntouched, TableReader
 from .shape import Shape
 from .timeline import SchemaHistory
@@ -105,11 +105,15 @@ class ScannedLog:
     ) -> None:
         """Set a table's shape at a place, if it is lost there, and older shapes and statements since then tell it.
 
+        Or if types of its columns are not known there, and these tell all of them.
+
         A RENAME or ALTER between them made the table, and a later statement took away what undoing would tell.
         """
         begin = history.begin
         is_made_since = any(begin < changed <= place for changed in history.places_of(table))
-        if not (is_made_since and history.has_lost(table, place)):
+        before = history.shape_at(table, place)
+        is_partial = isinstance(before, Shape) and is_doubtful(before)
+        if not (is_made_since and (is_partial or isinstance(before, Lost))):
             return
         found, names = await self.about(reader, table, begin, place)
         states = {name: state for name in names if (state := history.shape_at(name, begin)) is not None}
@@ -120,7 +124,7 @@ class ScannedLog:
                 if isinstance(known, Shape) and (known.is_whole or not isinstance(change.after, Shape)):
                     forward.set_at(change.table, logged.end, known)
         shape = forward.shape_at(table, place)
-        if isinstance(shape, Shape):
+        if isinstance(shape, Shape) and (shape.is_whole or not is_partial):
             history.set_at(table, place, shape)
 
     def untouched(self, reader: TableReader, table: TableName, place: BinlogPosition) -> IsUntouched:

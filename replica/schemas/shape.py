@@ -176,6 +176,10 @@ class Shape:
 
     def _implied_key(self) -> Key | None:
         columns = {column.name: column for column in self.columns}
+        unsure = {column.name for column in self.columns if not column.type}
+        if any(length and name in unsure for key in self.keys or () for name, length in key.parts):
+            # The prefix may be the whole column.
+            return None
         for key in self.keys or ():
             if key.kind != "unique" or key.is_hash or any(length or not name for name, length in key.parts):
                 continue

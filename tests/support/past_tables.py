@@ -103,7 +103,7 @@ def named_in_the_past(state: State, truth: Table, counts: Counter[str]) -> Itera
 
 def is_table(state: Shape | Unknown) -> bool:
     """Whether a server could have such a table, and the statement named keys that there were."""
-    if not isinstance(state, Shape) or not state.visible or state.keys is None:
+    if not isinstance(state, Shape) or not state.visible or not state.is_whole or state.keys is None:
         return False
     return len({key.name.lower() for key in state.keys}) == len(state.keys)
 
