@@ -24,7 +24,8 @@ class ColumnDefinition:
     """A column of CREATE TABLE or ALTER TABLE.
 
     ``default`` is the value of rows that give none: text, or None for NULL. ``is_filled``: the value is not in the
-    statement, only the server knows it. ``kind`` is the type in the form of ``column_kinds``.
+    statement, only the server knows it. ``kind`` is the type in the form of ``column_kinds``. ``charset``: the
+    character set that the statement names, else "".
     """
 
     name: str
@@ -33,15 +34,21 @@ class ColumnDefinition:
     kind: str = ""
     is_nullable: bool = True
     is_generated: bool = False
+    is_unsigned: bool = False
+    charset: str = ""
 
 
 @record(frozen=True, slots=True)
 class CreateTable:
-    """A new table. ``is_conditional``: IF NOT EXISTS. ``columns`` is None if they are another table's (LIKE)."""
+    """A new table. ``is_conditional``: IF NOT EXISTS. ``columns`` is None if they are another table's (LIKE).
+
+    ``charset``: the default character set that the statement names, else "".
+    """
 
     table: str
     is_conditional: bool = False
     columns: tuple[ColumnDefinition, ...] | None = None
+    charset: str = ""
 
 
 @record(frozen=True, slots=True)
@@ -108,6 +115,15 @@ class SetDefault:
 
 
 @record(frozen=True, slots=True)
+class SetCharset:
+    """Later columns get this character set unless they name one; ``is_conversion``: so do all texts of the table."""
+
+    table: str
+    charset: str
+    is_conversion: bool = False
+
+
+@record(frozen=True, slots=True)
 class DropColumn:
     """A column is dropped."""
 
@@ -117,10 +133,14 @@ class DropColumn:
 
 @record(frozen=True, slots=True)
 class Refused:
-    """The statement changes rows in a way that the log does not show; ``what`` names that part of the statement."""
+    """The statement changes rows in a way that the log does not show; ``what`` names that part of the statement.
+
+    ``is_new``: it makes the table.
+    """
 
     table: str
     what: str
+    is_new: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -141,6 +161,7 @@ Action = (
     | AddColumn
     | ChangeColumn
     | SetDefault
+    | SetCharset
     | DropColumn
     | Refused
     | Unreadable
@@ -169,7 +190,8 @@ def _create_table(read: ddl.CreateTable, dialect: Dialect) -> Iterator[Action]:
     if read.is_replaced:
         yield DropTable(table_text(*read.table))
     columns = tuple(_column(column, dialect) for column in read.columns)
-    yield CreateTable(table_text(*read.table), read.is_conditional, columns or None)
+    charset = _charset(read.options.charset)
+    yield CreateTable(table_text(*read.table), read.is_conditional, columns or None, charset)
 
 
 def _drop_tables(read: ddl.DropTables, dialect: Dialect) -> Iterator[Action]:
@@ -220,8 +242,9 @@ def _alter_table(read: ddl.AlterTable, dialect: Dialect) -> Iterator[Action]:
     ]
     if {new for name, new in changed if name != new} & {name for name, new in changed if name != new}:
         yield Refused(table, "an exchange of columns' names")
-    # Dropped and renamed columns come first, because a new column may reuse their names. The rename of the table
-    # comes last, because all actions name the table by its old name.
+    # Dropped and renamed columns come first, because a new column may reuse their names, and the table's character
+    # set, which columns in the same statement take. The rename of the table comes last, because all actions name the
+    # table by its old name.
     yield from sorted(actions, key=lambda action: _ALTERATION_ORDER.get(type(action), 2))
 
 
@@ -267,6 +290,15 @@ def _alter_default(clause: ddl.AlterDefault, table: str, dialect: Dialect) -> It
     yield SetDefault(table, ColumnDefinition(clause.name, default.text, default.is_filled))
 
 
+def _convert_charset(clause: ddl.ConvertCharset, table: str, dialect: Dialect) -> Iterator[Action]:
+    yield SetCharset(table, _charset(clause.charset), is_conversion=True)
+
+
+def _set_options(clause: ddl.SetOptions, table: str, dialect: Dialect) -> Iterator[Action]:
+    if clause.options.charset:
+        yield SetCharset(table, _charset(clause.options.charset))
+
+
 def _rename_to(clause: ddl.RenameTo, table: str, dialect: Dialect) -> Iterator[Action]:
     yield RenameTable(table, table_text(*clause.table))
 
@@ -274,9 +306,9 @@ def _rename_to(clause: ddl.RenameTo, table: str, dialect: Dialect) -> Iterator[A
 def _change_partitions(clause: ddl.ChangePartitions, table: str, dialect: Dialect) -> Iterator[Action]:
     if clause.words in _LOSSY_PARTITIONS:
         yield Refused(table, clause.words)
-        if clause.table is not None and clause.words != "CONVERT PARTITION":
+        if clause.table is not None:
             # These statements also change the rows of the other table.
-            yield Refused(table_text(*clause.table), clause.words)
+            yield Refused(table_text(*clause.table), clause.words, clause.words == "CONVERT PARTITION")
 
 
 # What changes rows: the partition's, or another table's.
@@ -285,7 +317,7 @@ _LOSSY_PARTITIONS: Final = frozenset(
     | {"CONVERT TABLE", "DISCARD TABLESPACE", "IMPORT TABLESPACE"}
 )
 _ALTERATION_ORDER: Final[Mapping[type[Action], int]] = MappingProxyType(
-    {DropColumn: 0, ChangeColumn: 1, RenameTable: 3}
+    {DropColumn: 0, SetCharset: 0, ChangeColumn: 1, RenameTable: 3}
 )
 _CLAUSES: Final[Mapping[type, Callable[[Any, str, Dialect], Iterator[Action]]]] = MappingProxyType(
     {
@@ -294,6 +326,8 @@ _CLAUSES: Final[Mapping[type, Callable[[Any, str, Dialect], Iterator[Action]]]] 
         ddl.ChangeColumn: _change,
         ddl.RenameColumn: _rename_column,
         ddl.AlterDefault: _alter_default,
+        ddl.ConvertCharset: _convert_charset,
+        ddl.SetOptions: _set_options,
         ddl.RenameTo: _rename_to,
         ddl.ChangePartitions: _change_partitions,
     }
@@ -322,9 +356,23 @@ def _column(clause: ddl.ColumnClause, dialect: Dialect) -> ColumnDefinition:
     else:
         default, is_filled = None, False
     is_nullable = clause.nullable is not False
+    if clause.nullable is None and clause.type.name == "timestamp":
+        is_nullable = bool(dialect.explicit_timestamps)
     return ColumnDefinition(
-        clause.name, None if is_filled else default, is_filled, kind, is_nullable, bool(clause.generated)
+        clause.name,
+        None if is_filled else default,
+        is_filled,
+        kind,
+        is_nullable,
+        bool(clause.generated),
+        clause.type.unsigned,
+        _charset(clause.type.charset),
     )
+
+
+def _charset(clause: ddl.CharsetClause) -> str:
+    """The name of a character set; "" if the clause names none. The names of collations begin with it."""
+    return clause.charset or (clause.collation or "").partition("_")[0]
 
 
 def _kind(type_: ddl.TypeClause) -> str:

@@ -11,6 +11,7 @@ ORACLE: Final = 1 << 9
 MSSQL: Final = 1 << 10
 MAXDB: Final = 1 << 12
 NO_BACKSLASH_ESCAPES: Final = 1 << 20
+STRICT: Final = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES
 
 
 @record(slots=True, frozen=True)

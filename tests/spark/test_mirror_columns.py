@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from protocol.errors import SchemaMismatchError
 from replica.spark.jobs.changed_values import changes_values
+from replica.spark.jobs.lost_characters import loses_characters
 from replica.spark.packed_items import PackedItem
 from tests.spark.support.kept_log import BEGIN
 from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
@@ -138,3 +139,76 @@ def test_a_type_that_becomes_another(kept: Kept) -> None:
     kept.layout = (("id", pa.int64()), ("k", pa.string()), ("a", pa.date32()))
     with pytest.raises(SchemaMismatchError, match=r"shop\.t: column a was string and is date32"):
         kept.insert({"id": 9, "k": "", "a": None}).run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed", "options"),
+    [
+        ("TINYINT(1)", [127, -128], 128, {}),
+        ("MEDIUMINT", [8388607], 8388608, {}),
+        ("SMALLINT", [0, 65535], 65536, {"is_unsigned": True}),
+        ("INT", [0, 5], -5, {"is_unsigned": True}),
+        ("DECIMAL(5,2)", [Decimal("0.25")], Decimal("-0.25"), {"is_unsigned": True}),
+        ("BIT(4)", [15], 16, {}),
+        ("DOUBLE(10,2)", [1.13, -0.5], 1.129, {}),
+        ("DOUBLE(4,2)", [99.99], 100.0, {}),
+        ("TINYTEXT", ["x" * 255], "é" * 128, {}),
+        ("BLOB", [b"x" * 65535], b"x" * 65536, {}),
+        ("VARCHAR(20)", [None], "11:22:33.900000", {"before": "TIME(2)"}),
+        ("TIMESTAMP", [datetime(2026, 1, 1)], None, {"is_nullable": False}),
+    ],
+)
+def test_values_that_a_type_of_another_size_keeps(
+    kind: str, kept: list[Any], changed: Any, options: dict[str, Any]
+) -> None:
+    assert not changes_values(kind, pa.array(kept, pa.array([*kept, changed]).type), **options)
+    assert changes_values(kind, pa.array([*kept, changed]), **options)
+
+
+def test_floats_that_are_rounded() -> None:
+    values = pa.array([1.129], pa.float32())
+    assert changes_values("FLOAT(10,2)", values)
+    assert not changes_values("FLOAT(10,3)", values)
+    assert not changes_values("FLOAT", values)
+
+
+@pytest.mark.parametrize(
+    ("charset", "kept", "lost"),
+    [
+        ("latin1", ["é", "€", None], "ł"),
+        ("ascii", ["e"], "é"),
+        ("utf8mb3", ["ł"], "\U0001f600"),
+        ("gb2312", ["表"], "ł"),
+        ("DEFAULT", ["e"], "é"),
+    ],
+)
+def test_characters_that_a_character_set_lacks(charset: str, kept: list[str | None], lost: str) -> None:
+    assert not loses_characters(pa.array(kept), charset)
+    assert loses_characters(pa.array([*kept, lost]), charset)
+    assert not loses_characters(pa.array([*kept, lost, "\U0001f600"]), "utf8mb4")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CONVERT TO CHARACTER SET latin1",
+        "CONVERT TO CHARSET DEFAULT",
+        "MODIFY k VARCHAR(10) CHARACTER SET latin1",
+        "MODIFY k VARCHAR(10) COLLATE latin1_swedish_ci",
+        "MODIFY k VARCHAR(10), CHARSET latin1",
+    ],
+)
+def test_texts_that_lose_characters(kept: Kept, sql: str) -> None:
+    kept.say(CREATE).insert({**ONE, "k": "ł"}).run()
+    statement = f"ALTER TABLE t {sql}"
+    strict = PackedItem("ddl", "shop", None, None, BEGIN, "binlog.000001", 4, statement, sql_mode=1 << 21)
+    kept.run([strict])
+    kept.say("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4").run()
+    with pytest.raises(SchemaMismatchError, match=r"the server writes \? in k, as .* lacks characters"):
+        kept.say(statement).run()
+
+
+def test_the_default_character_set_of_a_table(kept: Kept) -> None:
+    kept.say(f"{CREATE} CHARSET latin1").insert({**ONE, "k": "ł"}).run()
+    with pytest.raises(SchemaMismatchError, match="as latin1 lacks characters"):
+        kept.say("ALTER TABLE t MODIFY k VARCHAR(20)").run()

@@ -148,6 +148,15 @@ def test_statements_that_are_refused_by_name(kept: Kept, sql: str, message: str)
         kept.say(sql).run()
 
 
+def test_a_partition_that_becomes_a_table(kept: Kept) -> None:
+    """MariaDB 10.7. The log has none of the new table's rows."""
+    kept.say(CREATE).say("ALTER TABLE other.p CONVERT PARTITION p0 TO TABLE elsewhere.u").run()
+    with pytest.raises(
+        SchemaMismatchError, match=r"shop\.u cannot be kept .* CONVERT PARTITION changes values"
+    ):
+        kept.say("ALTER TABLE other.p CONVERT PARTITION p0 TO TABLE u").run()
+
+
 def test_names_of_tables_in_small_letters(tmp_path: Path) -> None:
     """With lower_case_table_names=1, rows events have lower-case names, and statements the names as written."""
     kept = Kept(tmp_path, begin=JobState(folds_names=True))

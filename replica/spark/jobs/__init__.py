@@ -42,6 +42,7 @@ work without the extras, so pyspark and deltalake, and modules that need them, a
     table_versions    whether a table was taken back to an older version than its state
     deleted_rows      which rows of a table a copy of it lacks
     changed_values    whether a change of a column's type changes stored values
+    redefinitions     such a change, or one of a character set, by ``lost_characters``: noted or refused
     append_tasks      waiting rows -> new files of changes
     kept_table        a table in Delta: ``current_table``, ``past_table`` (with ``states``) or ``changes_table``
     target            where the tables of a job are, and which tables it keeps

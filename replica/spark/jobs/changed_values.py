@@ -21,10 +21,18 @@ from ...sql.column_kinds import (
 )
 
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
+_INTEGER_BITS: Final = MappingProxyType(
+    {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
+)
 
 
 def changes_values(
-    kind: str, values: pa.Array, *, is_nullable: bool = True, before: str | None = None
+    kind: str,
+    values: pa.Array,
+    *,
+    is_nullable: bool = True,
+    before: str | None = None,
+    is_unsigned: bool = False,
 ) -> bool:
     """Whether the server changed any of these values when their column got this kind; ``before`` it had another one.
 
@@ -35,17 +43,65 @@ def changes_values(
         # The server normalizes the text of a JSON column; the new text is not known here.
         return int(values.null_count) < len(values)
     if values.null_count:
-        # A null in a temporal column may also stand for a date that does not exist (0000-00-00).
-        if not is_nullable and not pa.types.is_temporal(values.type):
+        # A null in a temporal column may also stand for a date that does not exist (0000-00-00), which NULL becomes;
+        # but in a TIMESTAMP it becomes the time of the statement.
+        if not is_nullable and (kind.startswith("TIMESTAMP") or not pa.types.is_temporal(values.type)):
             return True
         values = values.drop_null()
+    if not len(values):
+        return False
     base, size = kind_parts(kind)
+    if base in _INTEGER_BITS:
+        return _integer(values, _INTEGER_BITS[base], is_unsigned=is_unsigned)
+    if is_unsigned and _is_number(values.type) and _any(pc.less(values, 0)):
+        return True
+    if before is not None and kind_parts(before)[0] == "TIME" and base != "TIME":
+        # As text, the server writes all digits of the fraction.
+        return kind_parts(before)[1] not in ("", "0")
     is_changed = _CHANGES.get(base)
-    return is_changed is not None and len(values) > 0 and is_changed(values, size)
+    return is_changed is not None and is_changed(values, size)
 
 
 def _any(flags: pa.Array) -> bool:
     return bool(pc.any(flags).as_py())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _integer(values: pa.Array, bits: int, *, is_unsigned: bool) -> bool:
+    """Whether an integer type cuts any of these numbers; ``kept_table`` refuses other values."""
+    if not _is_number(values.type):
+        return False
+    low, high = (0, 1 << bits) if is_unsigned else (-1 << bits - 1, 1 << bits - 1)
+    found = pc.min_max(values).as_py()
+    return not low <= found["min"] <= found["max"] < high
+
+
+def _bit(values: pa.Array, size: str) -> bool:
+    return _integer(values, kind_length(size), is_unsigned=True)
+
+
+def _rounded(values: pa.Array, size: str) -> bool:
+    """Whether FLOAT(M,D) or DOUBLE(M,D) rounds or cuts any of these numbers."""
+    if not size or not _is_number(values.type):
+        return False
+    digits, places = map(int, size.split(","))
+    numbers = values.cast(pa.float64())
+    kept = pc.round(numbers, places).cast(values.type, safe=False)
+    return _any(pc.not_equal(kept, values)) or _any(
+        pc.greater_equal(pc.abs(numbers), 10.0 ** (digits - places))
+    )
+
+
+def _long(most: int) -> Callable[[pa.Array, str], bool]:
+    """For a TEXT or BLOB of so many bytes; TEXT(n) is of the least type that has room for n characters."""
+
+    def is_cut(values: pa.Array, size: str) -> bool:
+        return _any(pc.greater(pc.binary_length(values), int(size) if size else most))
+
+    return lambda values, size: not _is_number(values.type) and is_cut(values, size)
 
 
 def _varchar(values: pa.Array, size: str) -> bool:
@@ -112,5 +168,11 @@ _CHANGES: Final[Mapping[str, Callable[[pa.Array, str], bool]]] = MappingProxyTyp
         "YEAR": _year,
         "ENUM": _enum,
         "SET": _set,
+        "BIT": _bit,
+        "FLOAT": _rounded,
+        "DOUBLE": _rounded,
+        **dict.fromkeys(("TINYTEXT", "TINYBLOB"), _long(0xFF)),
+        **dict.fromkeys(("TEXT", "BLOB"), _long(0xFFFF)),
+        **dict.fromkeys(("MEDIUMTEXT", "MEDIUMBLOB"), _long(0xFFFFFF)),
     }
 )

@@ -67,12 +67,12 @@ class TableState:
 
     ``defaults`` has the defaults of columns as text, if they are plain values. ``fills`` has the values, in the
     present rows, of new columns that the target does not have yet. ``kinds`` has the types that statements gave to
-    columns. ``is_seeded``: the first columns came from a seed, not from a CREATE TABLE. ``size`` has the bytes and
-    ``rows`` the number of rows of the table's files after its last merge, which was in the micro-batch
-    ``merged_batch`` at ``merged_at``, in seconds since 1970. ``since``: since when all versions of the table are
-    states that the source had; 0: not yet. ``is_settling``: it was copied, and merges may find rows that are later
-    than the changes (``rows_again``). ``key`` has the columns of the primary key at the last merge, or in the copy.
-    ``version``: the version of the Delta table when this was saved; -1: not known, or no table yet.
+    columns; under "" the default character set. ``is_seeded``: the first columns came from a seed, not from a CREATE
+    TABLE. ``size`` has the bytes and ``rows`` the number of rows of the table's files after its last merge, which was
+    in the micro-batch ``merged_batch`` at ``merged_at``, in seconds since 1970. ``since``: since when all versions of
+    the table are states that the source had; 0: not yet. ``is_settling``: it was copied, and merges may find rows
+    later than the changes (``rows_again``). ``key`` has the columns of the primary key at the last merge, or in the
+    copy. ``version``: the version of the Delta table when this was saved; -1: not known, or no table yet.
     """
 
     defaults: dict[str, str | None] = field(default_factory=dict)
@@ -131,10 +131,10 @@ class TableState:
 
 
 def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
-    """What CREATE TABLE says of columns: the defaults that are plain values, and the types."""
+    """What CREATE TABLE says of columns: the defaults that are plain values, and ``TableState.kinds``."""
     columns = action.columns or ()
-    defaults = {column.name: column.default for column in columns if not column.is_filled}
-    return defaults, {column.name: column.kind for column in columns}
+    kinds = {"": action.charset} | {column.name: column.kind for column in columns}
+    return {column.name: column.default for column in columns if not column.is_filled}, kinds
 
 
 @record(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from ...sql import ddl
 from ...sql.xa import statement_xid
 from ..gather import place_number
 from ..packed_items import PackedItem
-from .changed_values import changes_values
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting, check_newest, known_columns
 from .kept_table import CONSISTENT, KeptTable, Step, check_name
+from .redefinitions import redefine, refused, set_charset
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
 from .target import Target
@@ -281,13 +281,13 @@ class Batch:
                     act(self, action, item)
             except SchemaMismatchError as error:
                 where = f"{item.file}:{item.pos}: {(item.sql or '')[:200]}"
-                refused = SchemaMismatchError(f"{error} ({where})")
+                told = SchemaMismatchError(f"{error} ({where})")
                 name = _table_of(action)
                 if name is None:
-                    raise refused from error
+                    raise told from error
                 names = (name, action.new_table) if isinstance(action, ddl.RenameTable) else (name,)
                 for one in filter(self._target.wants, names):
-                    self.trouble(one, refused)
+                    self.trouble(one, told)
 
     def _create(self, action: ddl.CreateTable, item: PackedItem) -> None:
         name, state = action.table, self._state
@@ -350,10 +350,10 @@ class Batch:
         known = state.tables.get(name)
         if known is None:
             if wants(name) or name in state.absent:
-                raise _refused(action.new_table, f"it was renamed from {name}, whose rows are not known")
+                raise refused(action.new_table, f"it was renamed from {name}, whose rows are not known")
             # As online schema changes end: they fill another table, which then gets the name.
             self._target.ask_for_copy(new)
-            raise _refused(new, f"it was renamed from {name}, which is not kept: give both names to --tables")
+            raise refused(new, f"it was renamed from {name}, which is not kept: give both names to --tables")
         self._flush(name, new)
         self._move(name, new)
         state.rename(name, new)
@@ -366,7 +366,7 @@ class Batch:
             return
         if not target.is_taken(filling):
             if not target.drops_columns and not target.is_empty():
-                raise _refused(
+                raise refused(
                     new, f"{name} is renamed to it, and the target has a history of that name already"
                 )
             target.rewrite(target.conversion(), filling, table)
@@ -393,7 +393,7 @@ class Batch:
         self._flush(name)
         table, step = self._table(name), self._step(name)
         if column.is_filled and not table.is_taken(step) and not table.is_empty():
-            raise _refused(
+            raise refused(
                 name, f"its rows have values in the new column {column.name} that are not in the log"
             )
         known.kinds[column.name] = column.kind
@@ -416,7 +416,7 @@ class Batch:
         # already.
         redefining, renaming = self._step(action.table), self._step(action.table)
         if action.column is not None:
-            _redefine(table, known, name, action.column, redefining)
+            redefine(table, known, name, action.column, redefining, item.sql_mode or 0)
         if name == new:
             return
         known.rename_column(name, new)
@@ -442,25 +442,17 @@ class Batch:
             fields = self._table(action.table).fields()
             known.set_default(known.spelled(action.column.name, fields), action.column, fields)
 
+    def _set_charset(self, action: ddl.SetCharset, item: PackedItem) -> None:
+        known = self._state.tables.get(action.table)
+        if known is not None:
+            self._flush(action.table)
+            table, step = self._table(action.table), self._step(action.table)
+            set_charset(table, known, action, step, item.sql_mode or 0)
+
     def _refuse(self, action: ddl.Refused | ddl.Unreadable, item: PackedItem) -> None:
-        if action.table in self._state.tables:
-            raise _refused(action.table, f"{action.what} changes values that the log does not show")
-
-
-def _redefine(
-    table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step
-) -> None:
-    is_changed = partial(
-        changes_values, column.kind, is_nullable=column.is_nullable, before=known.kinds.get(name)
-    )
-    if name in table.fields() and not table.is_taken(step) and any(map(is_changed, table.values(name))):
-        raise _refused(table.name, f"the server changes values of {name} in the new type {column.kind}")
-    if known.set_default(name, column, table.fields()):
-        known.kinds[name] = column.kind
-
-
-def _refused(table: str, why: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"{table} cannot be kept any longer: {why}")
+        is_new = isinstance(action, ddl.Refused) and action.is_new and self._target.wants(action.table)
+        if is_new or action.table in self._state.tables:
+            raise refused(action.table, f"{action.what} changes values that the log does not show")
 
 
 def _table_of(action: ddl.Action) -> str | None:
@@ -481,6 +473,7 @@ _ACTIONS: Final[Mapping[type[ddl.Action], Callable[[Batch, Any, PackedItem], Non
         ddl.AddColumn: Batch._add_column,
         ddl.ChangeColumn: Batch._change_column,
         ddl.SetDefault: Batch._set_default,
+        ddl.SetCharset: Batch._set_charset,
         ddl.DropColumn: Batch._drop_column,
         ddl.Refused: Batch._refuse,
         ddl.Unreadable: Batch._refuse,
