@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 # Arguments of `replica.connect`, and options of Spark's source, that are called otherwise on the command line.
-_OTHER_NAMES: Final = {"checkpoints": "checkpoint", "include_tables": "tables"}
+_OTHER_NAMES: Final = {"checkpoints": "checkpoint", "include_tables": "tables", "starting_offsets": "start"}
 # "exclude_tables=" and "snapshot_locking='rows'", but not the "option=value" of a DSN. A message may quote SQL.
 _NAMED: Final = re.compile(
-    r"(?<![\w?&.])(tables|exclude_tables|start|stop|checkpoints|server_id|tls|compression|snapshot_locking)="
+    r"(?<![\w?&.])(tables|exclude_tables|start|stop|checkpoints|server_id|tls|compression|snapshot_locking|seed|spool|state)="
     r"('[^']*')?"
 )
 # "tables: no table matches ...", "serverId: a whole number ..."

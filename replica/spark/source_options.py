@@ -13,13 +13,16 @@ from typing import Final, Literal
 
 from protocol.constants import MAX_EVENT_SIZE
 from protocol.errors import ConfigurationError
+from protocol.gtid import parse_gtid_set
 from protocol.records import field, record
 
 from ..arrow import Images
 from ..config.selection import (
     SELECTION_READERS,
+    named,
     near_options,
     one_of,
+    parse_time,
     read_boolean,
     read_table,
     read_table_text,
@@ -29,6 +32,7 @@ from ..config.selection import (
 from ..config.table_filter import exact_pattern
 from ..files.log_files import read_whole
 from ..spool.live_log import SPOOL_BYTES
+from ..spool.offsets import parse_offset
 from ..spool.pieces import ReadSettings
 from .changes import OnStatement
 from .envelope import RowFormat
@@ -131,14 +135,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
     Raises ``ConfigurationError``, which names the option.
     """
-    named = {name.lower(): (name, value) for name, value in given.items()}
-    unknown = [name for key, (name, _) in sorted(named.items()) if key not in _NAMES]
+    by_key = {name.lower(): (name, value) for name, value in given.items()}
+    unknown = [name for key, (name, _) in sorted(by_key.items()) if key not in _NAMES]
     if unknown:
         told = ", ".join(f"{name}{near_options(name, _NAMES.values())}" for name in unknown)
         raise ConfigurationError(
             f"mysql-binlog: unknown option {told}; the options are {', '.join(sorted(_NAMES.values()))}"
         )
-    values = {_NAMES[name]: value for name, (_, value) in named.items()}
+    values = {_NAMES[name]: value for name, (_, value) in by_key.items()}
     read = {
         _FIELDS[name][0]: _FIELDS[name][1](name, value) for name, value in values.items() if name in _FIELDS
     }
@@ -210,6 +214,8 @@ def _check(options: SourceOptions, values: Mapping[str, str]) -> None:
         raise ConfigurationError("endingOffsets: must be latest or an offset's JSON, not 'earliest'")
     if len(options.starting) > 1:
         raise ConfigurationError(f"{', '.join(options.starting)}: give only one of them")
+    for name, text in {**options.starting, "endingOffsets": options.ending}.items():
+        _PLACES[name](name, text)
 
 
 #: Options that have no effect where a table is read without the log.
@@ -308,7 +314,7 @@ def _connection(values: Mapping[str, str]) -> dict[str, str]:
 
 def _password(path: str) -> str:
     try:
-        return read_whole(path).decode().rstrip("\r\n")
+        return named("passwordFile", read_whole, path).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         # The text of the UnicodeDecodeError shows a part of the password.
         raise ConfigurationError(f"passwordFile: {path} is not UTF-8 text") from None
@@ -336,6 +342,19 @@ def _choice(*choices: str) -> Callable[[str, str], object]:
     return lambda name, text: read(name, text.lower())
 
 
+def _offset(name: str, text: str) -> object:
+    return parse_offset(name, text.strip())
+
+
+# Option -> a check of the place that it names; the source finds the place later.
+_PLACES: Final[Mapping[str, Callable[[str, str], object]]] = MappingProxyType(
+    {
+        "startingOffsets": _offset,
+        "startingTimestamp": lambda name, text: named(name, parse_time, text),
+        "startingGtidSet": lambda name, text: named(name, parse_gtid_set, text),
+        "endingOffsets": _offset,
+    }
+)
 # Option -> field of SourceOptions, and the function that reads its value.
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = MappingProxyType(
     {

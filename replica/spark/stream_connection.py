@@ -15,10 +15,15 @@ _SPARK_NAMES: Final = {option: name for name, option in CONNECTION.items() if op
     "max_event_bytes": "maxEventBytes",
     "verify_checksum": "verifyChecksum",
     "exclude_tables": "excludeTables",
+    "tables": "includeTables",
+    "user": "user",
 }
-# Not within a path. In the middle of an error ``server_id`` is a variable of the server.
+_PLAIN_WORDS: Final = {"server_id", "tables", "user"}
+# Not within a path. In the middle of an error ``server_id`` is a variable of the server. Python's "tables=" and
+# "user=" are words as they stand alone; Spark's options have no "=".
 _NAMED: Final = re.compile(
-    rf"^server_id(?=:)|(?<![\w./-])(?:{'|'.join(_SPARK_NAMES.keys() - {'server_id'})})(?![\w/-]|\.\w)"
+    rf"^(server_id)(?=:)|(?<![\w./-])({'|'.join(_SPARK_NAMES.keys() - _PLAIN_WORDS)})(?![\w/-]|\.\w)"
+    r"(?:=(?=[\s,;:)]|$))?|(?<![\w./-])(tables|user)=(?=[\s,;:)]|$)"
 )
 
 
@@ -52,4 +57,4 @@ def named_for_spark() -> Iterator[None]:
 
 
 def _renamed(text: str) -> str:
-    return _NAMED.sub(lambda found: _SPARK_NAMES[found[0]], text)
+    return _NAMED.sub(lambda found: _SPARK_NAMES[found[1] or found[2] or found[3]], text)

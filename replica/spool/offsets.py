@@ -17,6 +17,7 @@ from protocol.gtid import AnyGtidSet, GtidSet, MariadbGtidSet, parse_gtid_set
 from protocol.position import file_number
 from protocol.records import field, record
 
+from ..config.selection import named
 from ..source.server_facts import Identity, Source
 
 VERSION: Final = 1
@@ -133,7 +134,7 @@ def parse_offset(name: str, text: str) -> Offset | None:
         data = None
     if not isinstance(data, dict):
         raise ConfigurationError(f"{name}: must be latest, earliest or an offset's JSON, not {text!r}")
-    return Offset.from_dict(data)
+    return named(name, Offset.from_dict, data)
 
 
 def _of_type(data: Mapping[str, object], key: str, kind: type[_T]) -> _T:

@@ -51,7 +51,7 @@ def test_a_swap(
     }
     # The other one is none of the job's tables, and could not be copied anew.
     assert list(reasons) == [f"{shop}.t"]
-    assert "give both names to --tables" in reasons[f"{shop}.t"]
+    assert "select both names (includeTables)" in reasons[f"{shop}.t"]
     job.run()
     found = sorted((row["id"], row["v"]) for row in rows_of(job.target, f"{shop}.t"))
     assert found == [(2, 20), (4, 41)]

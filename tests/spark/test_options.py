@@ -185,6 +185,33 @@ def test_errors_of_the_connection_name_the_options_of_spark(given: dict[str, str
         connection_options(parse_options({"host": "db", "user": "u", **given}))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("startingOffsets", "first", "must be latest, earliest or an offset's JSON"),
+        ("startingOffsets", "{}", "the offset has the version None"),
+        ("endingOffsets", "[1]", "must be latest, earliest or an offset's JSON"),
+        ("startingTimestamp", "yesterday", ""),
+        ("startingGtidSet", "first", ""),
+        ("passwordFile", "/nowhere", "/nowhere: No such file"),
+    ],
+)
+def test_places_are_checked_with_the_other_options(name: str, text: str, message: str) -> None:
+    """They were, when the stream began: a job had begun its state."""
+    with pytest.raises(ConfigurationError, match=f"^{name}: {re.escape(message)}"):
+        parse_options({"host": "db", "user": "u", name: text})
+
+
+def test_words_of_python_in_errors() -> None:
+    with pytest.raises(ConfigurationError) as raised, named_for_spark():
+        raise ConfigurationError(
+            "user: set user= or leave it out with exclude_tables=, or (tables=) such as tables='s.*'; all tables stay"
+        )
+    assert str(raised.value) == (
+        "user: set user or leave it out with excludeTables, or (includeTables) such as tables='s.*'; all tables stay"
+    )
+
+
 def test_errors_of_the_server_name_the_options_of_spark() -> None:
     remedy = "give server_public_key_path, or get_server_public_key=True, or tls='verify-ca' with tls_ca."
     with pytest.raises(AuthenticationError) as raised, named_for_spark():

@@ -134,5 +134,5 @@ class Creations:
 def _unreached(names: list[str], why: str) -> ConfigurationError:
     return ConfigurationError(
         f"the log does not reach back to the CREATE TABLE of {first_names(names)}: {why} -- give the state of these "
-        "tables at a checkpoint (--seed), or exclude them"
+        "tables at a checkpoint (seed=), or exclude them"
     )

@@ -105,7 +105,7 @@ class AppendToDelta:
         if committed(self._target, self._origin, self._storage) is not None:
             raise CheckpointError(
                 f"{self._target} has changes from another query than that of {self._checkpoint}, which would append "
-                "them a second time, or lack some -- give the state of this table (--state); if it is lost, begin in "
+                "them a second time, or lack some -- give the state of this table (state=); if it is lost, begin in "
                 "another folder; for another source give sourceName"
             )
 

@@ -353,7 +353,9 @@ class Batch:
                 raise refused(action.new_table, f"it was renamed from {name}, whose rows are not known")
             # As online schema changes end: they fill another table, which then gets the name.
             self._target.ask_for_copy(new)
-            raise refused(new, f"it was renamed from {name}, which is not kept: give both names to --tables")
+            raise refused(
+                new, f"it was renamed from {name}, which is not kept: select both names (includeTables)"
+            )
         self._flush(name, new)
         self._move(name, new)
         state.rename(name, new)

@@ -53,7 +53,7 @@ def resync(target: str, tables: Sequence[str], *, storage: Mapping[str, str] = _
     if not chosen or (wants is not None and wants.seen.unmatched):
         raise ConfigurationError(
             f"{', '.join(tables)}: {target} has no such table. A new table of the source is copied when its job is "
-            "started with --tables that select it"
+            "started with includeTables that select it"
         )
     requests = Requests(target, storage)
     for name in chosen:

@@ -57,11 +57,11 @@ def read_seed(text: str, wants: Callable[[str], bool], only: str | None) -> Seed
     """A seed from ``PATH@CHECKPOINT``; ``only`` is the table if the job keeps one. Raises ``ConfigurationError``."""
     path, separator, checkpoint = text.rpartition("@")
     if not separator or not path or not checkpoint:
-        raise ConfigurationError(f"--seed: must be PATH@CHECKPOINT, not {text!r}")
+        raise ConfigurationError(f"seed: must be PATH@CHECKPOINT, not {text!r}")
     tables = {name: found for name, found in _tables(path, only) if wants(name)}
     if not tables:
         raise ConfigurationError(
-            f"--seed: {path} has none of the wanted tables: it must have them as schema/table, in Parquet or Delta"
+            f"seed: {path} has none of the wanted tables: it must have them as schema/table, in Parquet or Delta"
         )
     for name in tables:
         check_name(name)
@@ -101,7 +101,7 @@ def behind(seed: Seed, items: Iterable[PackedItem]) -> Iterator[PackedItem]:
     """The items of files from the seed's place on. Raises ``ConfigurationError`` unless the place is a position."""
     place = seed.place
     if isinstance(place, str) or not place.file:
-        raise ConfigurationError("--seed: for files the checkpoint must be a position, FILE:POSITION")
+        raise ConfigurationError("seed: for files the checkpoint must be a position, FILE:POSITION")
     begin = file_number(place.file), place.position
     for item in items:
         if item.op != "rows":
@@ -198,7 +198,7 @@ def _from_json(text: str) -> Offset:
     try:
         data = checked(json.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"--seed: the checkpoint cannot be read: {error}") from None
+        raise ConfigurationError(f"seed: the checkpoint cannot be read: {error}") from None
     if "epoch" in data:
         return Offset.from_dict(data)
     checkpoint = Checkpoint.from_dict(data)

@@ -116,7 +116,7 @@ def spool_of(target: str, state: State | None, *, is_local: bool) -> str:
     if is_local:
         if local_path(base) is None:
             raise ConfigurationError(
-                f"spool: {base} is not a folder of this machine -- give one for the spool (--spool)"
+                f"spool: {base} is not a folder of this machine -- give one for the spool (spool=)"
             )
         return f"{base}/{_SPOOL}"
     folder = f"{target.rstrip('/')}/{_STATE_FOLDER}"

@@ -202,14 +202,14 @@ class TableJob:
         elif seed is not None:
             if _STARTING & {name.lower() for name in given}:
                 raise ConfigurationError(
-                    "--seed: the seed's checkpoint is where the stream begins: leave --start out"
+                    "seed: its checkpoint is where the stream begins: leave the start out (startingOffsets)"
                 )
             del options["startingOffsets"]
             options |= start_options(_plant(seed, kept, begin, parsed), connection)
         elif not self.begins_anywhere:
             if parsed.starting.get("startingOffsets", "").strip() != "earliest":
                 raise ConfigurationError(
-                    "--start: without a seed the tables begin with the log: leave --start out, or give --seed"
+                    "startingOffsets: without a seed the tables begin with the log: leave it out, or give seed="
                 )
             begin.is_birth = check_log(connection, kept.wants)
         begin.folds_names = folds_names(connection)

@@ -39,7 +39,7 @@ class Target:
     def remedy(self, name: str) -> str:
         """The remedy for a table that is kept no longer, as text."""
         if not self.is_live:
-            return "give the state of the table at a checkpoint (--seed), or exclude it"
+            return "give the state of the table at a checkpoint (seed=), or exclude it"
         if self.kind.is_changelog:
             return "begin a changelog of it in another folder; the changes so far stay in this one"
         words = ("mysql-replica", "spark", "resync", "--target", self.path, "--table", name)

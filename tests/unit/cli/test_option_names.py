@@ -31,6 +31,9 @@ from replica.cli.option_names import named_as_given
         ("spark mirror a b --tables s.t", "error: tables: none", "error: --tables: none"),
         # Spark's names of its source's options.
         ("spark mirror a b --tables ,", "error: includeTables: none", "error: --tables: none"),
+        ("spark mirror a b --seed x", "error: seed: must be", "error: --seed: must be"),
+        ("spark mirror a b", "error: exclude them, or give seed=", "error: exclude them, or give --seed"),
+        ("spark mirror a b --start x", "error: startingOffsets: no", "error: --start: no"),
         ("spark mirror a b --server-id 0", "error: serverId: no", "error: --server-id: no"),
         ("spark mirror a b --option serverId=0", "error: serverId: no", "error: serverId: no"),
         # Not options: SQL, a server's words, and what the command has no option for.
