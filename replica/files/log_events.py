@@ -154,12 +154,12 @@ class LogEvents:
         """The number of the next event's bytes in the file, and the event, also of types that users do not see."""
         self._is_raw_wanted = True
         try:
-            event = next(self.iterator, None)
+            # No call behind the event: a signal handler that raised in it would lose the event.
+            for event in self.iterator:
+                return 0 if self._raw == b"" else event.header_fields[3], event
         finally:
             self._is_raw_wanted = False
-        if event is None:
-            return None
-        return event.header_fields[3] if self._raw is None else len(self._raw), event
+        return None
 
     def next_raw(self) -> RawEvent | None:
         """As ``next_sized``, with the bytes of the event and its offset in the file."""

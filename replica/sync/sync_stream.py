@@ -59,8 +59,9 @@ class SyncStream(OneProcess):
     the loop and iterate again, the stream goes on with the next event. ``timeout()`` limits a wait. Only one thread
     may iterate at a time, and no other process than the one that opened the stream. ``close()`` ends the loop, also
     from another thread or a signal handler; the end of the ``with`` block waits until another thread has left the
-    loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is. Events
-    and batches go on with the next one then, and ``transactions()`` may have lost a change that it was making.
+    loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is. Events,
+    batches and changes go on with the next one then; ``transactions()`` may raise ``RuntimeError`` instead, if an
+    event is half in its transaction: connect a new stream with ``start=stream.checkpoint``.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """

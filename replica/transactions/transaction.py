@@ -6,8 +6,8 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from itertools import chain
-from typing import Final, Self
+from itertools import chain, islice, repeat
+from typing import Any, Final, Self
 
 from protocol.binlog.events import Event, QueryEvent, TransactionPayloadEvent
 from protocol.binlog.row_changes import Change
@@ -22,6 +22,8 @@ from .snapshot_events import SnapshotRestartedEvent
 from .units import Outcome, TransactionGrouper, Unit
 
 _NO_CHANGES: Final[tuple[Change, ...]] = ()
+# So many changes of an event are made at once. If a signal handler raises, they are made again.
+_MADE_AT_ONCE: Final = 64
 
 
 class _TransactionFacts(OneProcess):
@@ -97,12 +99,6 @@ class _TransactionFacts(OneProcess):
         if unit.checkpoint is None:
             unit.checkpoint = self._checkpoint_behind(unit)
         return unit.checkpoint
-
-
-def _raising(error: BaseException) -> Iterator[Change]:
-    """An iterator that raises the error once."""
-    raise error
-    yield
 
 
 def _check_end(grouper: TransactionGrouper, unit: Unit) -> None:
@@ -281,61 +277,94 @@ class Transactions:
 class FileTransaction(_TransactionFacts):
     """One transaction of a file, or of a stream of ``replica.sync``: like ``Transaction``, without ``await``."""
 
+    # A signal handler may raise at any call in here, and then the next call does the same again: what has been taken
+    # is noted behind the last call.
+
     def __init__(self, unit: Unit, owner: "FileTransactions") -> None:
         super().__init__(unit, owner.checkpoint_behind)
         self._owner = owner
+        # The rows event whose changes are being made, those still to be made, and how many have been made.
+        self._event: Any = None
+        self._source: Iterator[Change] | None = None
+        self._made = 0
 
     def __iter__(self) -> Iterator[Change]:
-        # A change costs 0.2 us less than by `__next__`, which a loop would call for each.
-        return chain(self._changes, chain.from_iterable(iter(self._next_changes, None)))
+        # A change costs 0.2 us less than by `__next__`, which a loop would call for each. It goes on behind an error,
+        # which ends an iterator that is made of others.
+        return chain(self._rest(), map(next, repeat(self)))
 
     def __next__(self) -> Change:
-        return next(iter(self))
+        for change in self._rest():
+            return change
+        raise StopIteration
+
+    def _rest(self) -> Iterator[Change]:
+        return chain(self._changes, chain.from_iterable(iter(self._next_changes, None)))
 
     def _next_changes(self) -> Iterator[Change] | None:
-        """The changes of the next event that has some; None at the end. An error is raised by what is returned.
-
-        An iterator of Python that has raised is at its end, and iterating goes on behind an error here.
-        """
+        """The next changes, all of one event; None at the end."""
         unit = self._unit
         unit.is_iterated = True
-        try:
-            while (event := self._next_event()) is not None:
-                changes = unit.changes_of(event)
-                if changes is not None:
-                    self._changes = changes
-                    return changes
-        # Also that of a time limit or a signal handler.
-        except BaseException as error:
-            return _raising(error)
-        return None
+        while self._event is None:
+            event = self._first_event()
+            if event is None:
+                return None
+            try:
+                self._source = unit.changes_of(event)
+            except ReplicaError:
+                del unit.waiting[0]
+                raise
+            del unit.waiting[0]
+            if self._source is not None:
+                self._event, self._made = event, 0
+        source, self._source = self._source, None
+        if source is None:
+            source = islice(self._event.changes(), self._made, None)
+        made = list(islice(source, _MADE_AT_ONCE))
+        changes, are_last = iter(made), len(made) < _MADE_AT_ONCE
+        self._made += _MADE_AT_ONCE
+        self._source, self._changes = source, changes
+        if are_last:
+            self._event = None
+        return changes
 
     def events(self) -> Iterator[Event]:
         """All events from begin to end that have not been read yet."""
-        return iter(self._any_event, None)
+        return map(FileTransaction._any_event, repeat(self))
 
     def collect(self, *, prepared: bool = False) -> list[Change]:
         """All changes of a committed transaction as one list: see ``Transaction.collect``."""
         self._unit.begin_collecting()
         while True:
-            while (event := self._next_event()) is not None:
-                self._unit.collect(event)
+            while (event := self._first_event()) is not None:
+                try:
+                    self._unit.collect(event)
+                except ReplicaError:
+                    del self._unit.waiting[0]
+                    raise
+                del self._unit.waiting[0]
             if self._unit.outcome != "restarted" or (again := self._owner.restarted()) is None:
                 return self._unit.collected(prepared)
             self._unit = again
 
-    def _next_event(self) -> Event | None:
+    def _first_event(self) -> Event | None:
+        """The next event, which stays where it waits; None at the end."""
         unit = self._unit
         waiting = unit.waiting
         while not waiting:
             if unit.is_over or not self._owner.pull():
                 return None
-        return waiting.popleft()
+        return waiting[0]
 
-    def _any_event(self) -> Event | None:
+    def _any_event(self) -> Event:
+        """The next event. Raises ``StopIteration`` at the end."""
         self._unit.is_iterated = True
-        self._changes = iter(_NO_CHANGES)
-        return self._next_event()
+        self._changes, self._event = iter(_NO_CHANGES), None
+        event = self._first_event()
+        if event is None:
+            raise StopIteration
+        del self._unit.waiting[0]
+        return event
 
 
 class FileTransactions:
@@ -346,6 +375,9 @@ class FileTransactions:
 
     # Whether an exception of a signal handler, or Ctrl-C, has left a part of an event in the grouper.
     _is_torn = False
+    # An event and a unit that have been fetched, until they are where they belong, in spite of such an exception.
+    _fetched: tuple[int, Event] | None = None
+    _found: Unit | None = None
 
     def __init__(self, next_event: Callable[[], tuple[int, Event] | None]) -> None:
         self._next_event = next_event
@@ -356,10 +388,13 @@ class FileTransactions:
         return self
 
     def __next__(self) -> FileTransaction:
-        unit = self._next_unit()
-        if unit is None:
+        if self._found is None:
+            self._found = self._next_unit()
+        if self._found is None:
             raise StopIteration
-        return FileTransaction(unit, self)
+        transaction = FileTransaction(self._found, self)
+        self._found = None
+        return transaction
 
     def restarted(self) -> Unit | None:
         """The repetition of the transaction that was cut off, if it comes next; in files there is none."""
@@ -376,15 +411,17 @@ class FileTransactions:
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the files."""
-        found = self._next_event()
-        if found is None:
+        if self._fetched is None:
+            self._fetched = self._next_event()
+        if self._fetched is None:
             return False
-        size, event = found
+        size, event = self._fetched
         if size:
             self._end = event.position + size
         # The envelope of a compressed transaction is not fed; its events follow it, without bytes of their own.
         if type(event) is not TransactionPayloadEvent:
             self._feed(event, event.file, self._end)
+        self._fetched = None
         return True
 
     def _feed(self, event: Event, file: str = "", position: int = 0) -> None:
@@ -396,6 +433,7 @@ class FileTransactions:
         try:
             self._grouper.feed(event, file, position)
         except ReplicaError:
+            self._fetched = None
             raise
         except BaseException:
             self._is_torn = True
@@ -429,10 +467,13 @@ class SyncTransactions(FileTransactions):
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the stream."""
-        event = self._event()
-        if event is None:
-            return False
-        self._feed(event)
+        if self._fetched is None:
+            event = self._event()
+            if event is None:
+                return False
+            self._fetched = 0, event
+        self._feed(self._fetched[1])
+        self._fetched = None
         return True
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:

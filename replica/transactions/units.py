@@ -188,8 +188,9 @@ class Unit:
     def _rows(
         self, event: WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent | SnapshotRowsEvent
     ) -> Iterator[Change]:
-        self.changes += len(event.rows)
-        return event.changes()
+        changes, rows = event.changes(), len(event.rows)
+        self.changes += rows
+        return changes
 
     def _query(self, event: QueryEvent) -> None:
         sql = event.sql
@@ -215,13 +216,17 @@ class Unit:
                 f"transaction {self.gtid} was rolled back to savepoint {name}, which it has not set: which of its "
                 f"{self.changes} changes so far still stand is not known -- copy their tables again"
             )
-        changes, self.changes = self.changes, kept
-        if kept < changes:
-            raise RolledBackToSavepointError(
+        if kept < self.changes:
+            error = RolledBackToSavepointError(
                 f"transaction {self.gtid} was rolled back to savepoint {name}: only the first {kept} of its "
-                f"{changes} changes so far still stand -- undo the others and continue iterating, or use collect()",
+                f"{self.changes} changes so far still stand -- undo the others and continue iterating, or use "
+                "collect()",
                 kept,
             )
+            # Behind the last call: a signal handler may raise before, and then this is done again.
+            self.changes = kept
+            raise error
+        self.changes = kept
 
     def _statement(self, event: Event) -> NoReturn:
         raise StatementFormatError(
@@ -254,22 +259,33 @@ class Unit:
 
         ``undecoded``: the rows of an event are one item, and the event itself is kept.
         """
+        before = self.changes
         try:
-            if undecoded and isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
-                self.changes += len(event.rows)
-                self._rows_events.append(event)
-                self._rows_bytes += event.header_fields[3]
-                return
+            self._keep(event, undecoded)
+        except ReplicaError as error:
+            self._error = error
+            raise
+        except BaseException:
+            # A signal handler has raised: the event is collected again.
+            self.changes = before
+            raise
+
+    def _keep(self, event: Event, undecoded: bool) -> None:
+        if undecoded and isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
+            self.changes += len(event.rows)
+            self._rows_events.append(event)
+            self._rows_bytes += event.header_fields[3]
+            return
+        try:
             changes = self.changes_of(event)
-            if changes is not None and not undecoded:
-                self._collected.extend(changes)
         except RolledBackToSavepointError as error:
             void = self._rows_events[error.changes_kept :]
             self._rows_bytes -= sum(dropped.header_fields[3] for dropped in void)
             del self._collected[error.changes_kept :], self._rows_events[error.changes_kept :]
-        except ReplicaError as error:
-            self._error = error
-            raise
+            return
+        if changes is not None and not undecoded:
+            made = list(changes)
+            self._collected += made
 
     @property
     def collected_so_far(self) -> int:
