@@ -25,7 +25,15 @@ from protocol.binlog.events import (
     StartEncryptionEvent,
     StopEvent,
 )
-from protocol.constants import EVENT_END_OFFSET, EVENT_TYPE_OFFSET, ROW_CODES, DumpFlag, EventFlag, EventType
+from protocol.constants import (
+    EVENT_END_OFFSET,
+    EVENT_HEADER_SIZE,
+    EVENT_TYPE_OFFSET,
+    ROW_CODES,
+    DumpFlag,
+    EventFlag,
+    EventType,
+)
 from protocol.errors import (
     BinlogNotFoundError,
     ConnectionLostError,
@@ -303,9 +311,10 @@ class LogScan:
             reached = decoder.position
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
-                    if raw[4:5] in ROW_CODES:
+                    is_whole = len(raw) >= EVENT_HEADER_SIZE
+                    if is_whole and raw[4:5] in ROW_CODES:
                         pass
-                    elif kinds is not None and raw[4:5] not in kinds:
+                    elif is_whole and kinds is not None and raw[4:5] not in kinds:
                         if decoder.checksum_enabled and _was_one_of(raw, kinds):
                             raise wrong_checksum(raw)
                     else:

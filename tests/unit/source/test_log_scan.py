@@ -9,7 +9,7 @@ import pytest
 from protocol.binlog.events import Event, QueryEvent
 from protocol.constants import EventType
 from protocol.conversation.commands import BinlogDump, BinlogDumpGtid
-from protocol.errors import ChecksumError, ProtocolError
+from protocol.errors import ChecksumError, ProtocolError, TruncatedError
 from protocol.gtid import GtidSet
 from protocol.position import FIRST_POSITION, BinlogPosition
 from replica.config.options import Options
@@ -121,6 +121,19 @@ async def test_a_statement_that_was_damaged_to_another_event() -> None:
     checked = MYSQL_VARIABLES | {"binlog_checksum": "CRC32"}
     async with serving(SocketSource(events, ends_dump=True, variables=checked)) as source:
         with pytest.raises(ChecksumError):
+            await scanned(source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(FILE, len(log.data)))
+
+
+@pytest.mark.parametrize("size", [0, 4, 5, 17, 18])
+async def test_an_event_too_short_for_a_header(size: int) -> None:
+    """It was an IndexError, of a stream with start="snapshot", too."""
+    log = LogBuilder()
+    log.statement("CREATE TABLE t (a INT)")
+    short = log.event(1)[:4] + bytes([EventType.STOP]) + log.event(1)[5:]
+    events = [rotate(FILE, flags=0x20, checksum=True), log.event(0), short[:size]]
+    checked = MYSQL_VARIABLES | {"binlog_checksum": "CRC32"}
+    async with serving(SocketSource(events, ends_dump=True, variables=checked)) as source:
+        with pytest.raises(TruncatedError, match=f"^{size} bytes are not an event"):
             await scanned(source, BinlogPosition(FILE, FIRST_POSITION), BinlogPosition(FILE, len(log.data)))
 
 
