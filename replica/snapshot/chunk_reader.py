@@ -12,6 +12,7 @@ from protocol.conversation.packets import FrameStream, Item
 from protocol.conversation.phases import BINARY_ROW
 from protocol.errors import ProtocolError, SourceConfigurationError
 from protocol.rows.result_compiler import Row
+from protocol.rows.table import Table
 from protocol.rows.undecoded_rows import UndecodedRows
 
 from ..source.session import PIECE_SIZE, Session
@@ -72,8 +73,7 @@ class ChunkReader:
         a table that was rebuilt since.
         """
         await self._session.start_rows(self._plan.touch_sql(keys), self._silence)
-        while await self._session.read_rows(self._silence):
-            pass
+        await read_few(self._session, self._silence, 1)
 
     async def largest_key(self) -> KeyBytes | None:
         """The key of the last row; None for an empty table."""
@@ -85,7 +85,10 @@ class ChunkReader:
 
     async def key_behind(self, keys: KeyRange, rows: int) -> KeyBytes | None:
         """The key of the row that is so many rows (1: the first) into a range; None if it has fewer."""
-        return await self._one_key(self._plan.key_sql(keys, rows))
+        key = await self._one_key(self._plan.key_sql(keys, rows))
+        if key is not None and key == keys.after:
+            raise _goes_no_further(self._plan.table)
+        return key
 
     async def start(self, keys: KeyRange, limit: int | None = None) -> "Chunk":
         """Begin to read the rows of a range; returns when the server has found the first one.
@@ -102,10 +105,7 @@ class ChunkReader:
 
     async def _one_key(self, sql: str) -> KeyBytes | None:
         self._plan.select.check_key(await self._session.start_rows(sql, self._silence))
-        rows: list[bytes] = []
-        while found := await self._session.read_rows(self._silence):
-            rows += found
-            _check_count(len(rows), 1)
+        rows = await read_few(self._session, self._silence, 1)
         return self._plan.select.key_alone(rows[0]) if rows else None
 
 
@@ -176,11 +176,24 @@ class Chunk:
         if self._limit is not None and self.rows >= self._limit and self._last is not None:
             end = self._select.row_key(self._last)
             if end == self._keys.after:
-                raise ProtocolError(
-                    f"the server sends rows of {self._select.table} up to the key behind which it was to send rows: "
-                    "the next chunk would be the same, and so on for ever"
-                )
+                raise _goes_no_further(self._select.table)
             self.end = None if end == self._keys.upto else end
+
+
+async def read_few(session: Session, silence: float, limit: int) -> list[bytes]:
+    """All rows of a SELECT that was started; ``ProtocolError`` if there are more than ``limit``."""
+    rows: list[bytes] = []
+    while found := await session.read_rows(silence):
+        rows += found
+        _check_count(len(rows), limit)
+    return rows
+
+
+def _goes_no_further(table: Table) -> ProtocolError:
+    return ProtocolError(
+        f"the server sends rows of {table} up to the key behind which it was to send rows: the next chunk would be "
+        "the same, and so on for ever"
+    )
 
 
 def _check_count(rows: int, limit: int | None) -> None:

@@ -7,7 +7,7 @@ from protocol.rows.column import Column
 
 from ..source.session import Session
 from ..sql.quoting import identifier
-from .chunk_reader import SILENCE
+from .chunk_reader import SILENCE, read_few
 from .read_plan import ReadPlan
 from .row_keys import key_bytes, key_literal
 from .touches import Key, Row
@@ -15,6 +15,8 @@ from .touches import Key, Row
 #: So many keys go into one statement. Its time grows with the square of them (1,000 keys of three columns: 50 to
 #: 140 ms), and for 1,000 MariaDB 11.8 reads the whole table.
 KEYS_AT_ONCE: Final = 200
+# A key is unique; this leaves room for types that are compared otherwise than they are stored.
+_MOST_OF_A_KEY: Final = 16
 _SURROGATES: Final = "surrogateescape"
 
 
@@ -22,10 +24,7 @@ async def rows_of_keys(session: Session, plan: ReadPlan, keys: Sequence[Key], su
     """The rows that have these keys; by the rules of collations also rows whose keys only count as equal."""
     definitions = await session.start_rows(keys_sql(plan, keys) + suffix, SILENCE)
     plan.select.check(definitions)
-    rows: list[Row] = []
-    while payloads := await session.read_rows(SILENCE):
-        rows += plan.select.rows(payloads)
-    return rows
+    return plan.select.rows(await read_few(session, SILENCE, _MOST_OF_A_KEY * len(keys)))
 
 
 def keys_sql(plan: ReadPlan, keys: Sequence[Key], names: Sequence[str] | None = None) -> str:

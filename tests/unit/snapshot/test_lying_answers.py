@@ -13,6 +13,7 @@ from protocol.conversation.packets import FrameStream
 from protocol.errors import CheckpointError, ProtocolError
 from replica.schemas.shape import ColumnShape, Key, Shape
 from replica.snapshot.chunk_reader import ChunkReader
+from replica.snapshot.key_rows import rows_of_keys
 from replica.snapshot.key_splits import key_ranges
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
@@ -87,6 +88,34 @@ async def test_a_chunk_that_ends_where_it_was_to_begin() -> None:
     chunk = await reader_of(plan_of("int"), row([b"\1\0\0\0"])).start(KeyRange((b"1",)), 1)
     with pytest.raises(ProtocolError, match=r"rows of s\.t up to the key behind which it was to send rows"):
         _ = [some async for some in chunk]
+
+
+async def test_a_count_that_ends_where_it_was_to_begin() -> None:
+    """Its bounds were counted for ever, and kept."""
+    plan = plan_of("varchar", 5, charset="utf8mb4")
+    select = cast("Any", plan.select)
+    select.check = select.check_key = lambda definitions: None
+    one, last = row([string(b"b")]), row([string(b"z")])
+
+    class Same(LyingSession):
+        async def start_rows(self, sql: str, silence: float) -> tuple[()]:
+            self._rows = (last,) if "DESC" in sql else (one,)
+            return await super().start_rows(sql, silence)
+
+    with pytest.raises(ProtocolError, match=r"rows of s\.t up to the key behind which it was to send rows"):
+        await key_ranges(cast("Session", Same()), plan, 4, 100)
+
+
+async def test_rows_of_keys_without_end() -> None:
+    plan = plan_of("int")
+    reader = reader_of(plan, row([b"\1\0\0\0"]), is_endless=True)
+    with pytest.raises(ProtocolError, match="more rows than the 32 that were asked for"):
+        await rows_of_keys(reader._session, plan, [(1,), (2,)])
+    with pytest.raises(ProtocolError, match="more rows than the 1 that were asked for"):
+        await reader.touch(KeyRange())
+    honest = reader_of(plan, row([b"\1\0\0\0"]), row([b"\2\0\0\0"]))
+    assert await rows_of_keys(honest._session, plan, [(1,), (2,)]) == [(1,), (2,)]
+    assert await rows_of_keys(reader_of(plan)._session, plan, [(1,), (2,)]) == []
 
 
 async def test_the_number_of_a_label_that_there_is_not() -> None:
