@@ -14,6 +14,7 @@ from protocol.errors import PrivilegeError
 from protocol.gtid import GtidSet
 from protocol.position import BinlogPosition
 
+from ..schemas.catalog import Statement
 from ..schemas.reading import TableReader
 from ..schemas.touched import touched_in
 from ..source.server_facts import Source
@@ -43,20 +44,29 @@ async def check_unnamed(
 
     ``waiting`` are listed tables, but for those that the checkpoint names as begun or whole. ``begin`` is its place.
     """
-    digest = unnamed.digest
-    for table in waiting:
+    digest, listed = unnamed.digest, set(waiting)
+    for table in listed:
         if table >= unnamed.first:
             digest ^= name_digest(table)
     if _is_sum_of(digest, map(name_digest, unnamed.stated)):
         return
     high = await high_mark(session, source)
     found = await TableReader(session, source).statements(begin, BinlogPosition(high.file, high.position))
-    statements = (logged.statement for logged in found)
+    statements = [logged.statement for logged in found]
     reads = [read_statement(one.sql, one.schema, one.dialect) for one in statements]
     touched = touched_in(reads)
     is_untold = touched.is_every or any(isinstance(read, ddl.DropSchema) for read in reads)
+    unsure = set[TableId](unnamed.stated)
+    for table, was_there in _before(statements, reads).items():
+        if table in unsure or was_there == (table in listed):
+            continue
+        if was_there is False:
+            # It did not wait.
+            digest ^= name_digest(table) if table >= unnamed.first else 0
+        else:
+            unsure.add(table)
     # Nothing tells the tables of a dropped schema, or of a statement that cannot be read.
-    if is_untold or _is_sum_of(digest, map(name_digest, {*touched.tables, *unnamed.stated})):
+    if is_untold or _is_sum_of(digest, map(name_digest, unsure)):
         return
     raise PrivilegeError(
         _DENIED,
@@ -87,6 +97,35 @@ def stated_with(
     gone = set(names_gone(statement, named))
     found = frozenset(table for table in named if table not in gone and table not in copied)
     return found if len(found) <= _MOST_STATED else None
+
+
+def _before(
+    statements: Iterable[Statement], reads: Iterable[ddl.DdlStatement | None]
+) -> dict[TableId, bool | None]:
+    """For each table of statements whether it was there before the first of them; None where that is not sure.
+
+    More than 128 unsure tables explain any digest.
+    """
+    before: dict[TableId, bool | None] = {}
+    for statement, read in zip(statements, reads, strict=True):
+        for table in () if read is None else ddl.tables_of(read):
+            before.setdefault(table, _was_there(statement, read, table))
+    return before
+
+
+def _was_there(statement: Statement, read: ddl.DdlStatement | None, table: TableId) -> bool | None:
+    if statement.error_code or statement.doubt or statement.uses_temporary:
+        return None
+    match read:
+        case ddl.CreateTable(is_conditional=False, is_replaced=False):
+            return False
+        case ddl.AlterTable() if table == read.table and "EXISTS" not in statement.sql.upper():
+            return True
+        case ddl.RenameTables() if not statement.dialect.is_mariadb:
+            # MariaDB logs also that a temporary table is renamed.
+            return table == next(old for old, new in read.pairs if table in (old, new))
+        case _:
+            return None
 
 
 def _is_sum_of(wanted: int, digests: Iterable[int]) -> bool:

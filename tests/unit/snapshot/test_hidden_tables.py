@@ -10,6 +10,7 @@ import pytest
 
 from protocol.errors import PrivilegeError
 from protocol.position import BinlogPosition
+from protocol.records import replace
 from replica.schemas.catalog import Statement
 from replica.schemas.past_history import LoggedStatement
 from replica.snapshot import hidden_tables
@@ -85,6 +86,51 @@ async def test_each_statement_is_read_once(sql: str, is_told: bool, monkeypatch:
         with pytest.raises(PrivilegeError):
             await check_unnamed(unnamed, [first], place, nobody, nobody)  # type: ignore[arg-type]
     assert read == [one.statement.sql for one in logged]
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize(
+    "sqls",
+    [
+        ["CREATE TABLE shop.w{0} (a INT)", "DROP TABLE IF EXISTS shop.w{0}"],
+        ["ALTER TABLE shop.t{0} ADD x INT"],
+        ["CREATE TABLE shop.n{0} (a INT)"],
+        ["CREATE TABLE shop.w{0} (a INT)", "RENAME TABLE shop.t{0} TO shop.o{0}, shop.w{0} TO shop.t{0}"],
+    ],
+    ids=["made and dropped", "altered", "made", "swapped in"],
+)
+async def test_many_statements_explain_no_hidden_table(
+    sqls: list[str], is_hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digests of 128 tables give any digest together: then a hidden table was left out without an error."""
+    place, many = BinlogPosition("binlog.000001", 4), range(200)
+    logged = [LoggedStatement(place, Statement(sql.format(f"{n:03}"))) for n in many for sql in sqls]
+
+    class Reader:
+        def __init__(self, *args: object) -> None:
+            pass
+
+        async def statements(self, *args: object) -> list[LoggedStatement]:
+            return logged
+
+    async def high_mark(*args: object) -> object:
+        return place
+
+    monkeypatch.setattr(hidden_tables, "TableReader", Reader)
+    monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
+    before = [("shop", f"t{n:03}") for n in many] + [("shop", "zz"), ("shop", "zzz")]
+    unnamed, nobody = Unnamed(("shop", "a"), 0), SimpleNamespace()
+    for table in before:
+        unnamed = replace(unnamed, digest=unnamed.digest ^ _digest(table))
+    made = [name for kind in "no" if f"shop.{kind}{{0}}" in "".join(sqls) for name in [kind]]
+    now = before[:-1] if is_hidden else before
+    now = now + [("shop", f"{kind}{n:03}") for kind in made for n in many]
+    arguments: Any = (unnamed, now, place, nobody, nobody)
+    if is_hidden:
+        with pytest.raises(PrivilegeError):
+            await check_unnamed(*arguments)
+    else:
+        await check_unnamed(*arguments)
 
 
 def test_the_tables_that_statements_made_are_not_counted_without_end() -> None:
