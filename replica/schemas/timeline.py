@@ -453,14 +453,18 @@ class _Loader:
         if isinstance(state, int):
             return self._shapes[state]
         if "unknown" in state:
-            return Unknown(str(state["unknown"]))
+            return (Lost if state.get("is_lost") else Unknown)(str(state["unknown"]))
         return self._shared.shape(Shape.from_dict(state))
 
 
 def _state(state: State, numbers: Mapping[Shape, int]) -> Any:
     if isinstance(state, Shape):
         return numbers[state] if state in numbers else state.to_dict()
-    return None if state is None else {"unknown": state.reason}
+    if state is None:
+        return None
+    return (
+        {"unknown": state.reason, "is_lost": True} if isinstance(state, Lost) else {"unknown": state.reason}
+    )
 
 
 def _parted(states: Iterable[Sequence[Any]], head: Place) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:

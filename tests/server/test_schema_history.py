@@ -202,6 +202,37 @@ async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
     ]
 
 
+async def test_names_that_were_lost_are_derived_after_a_restart(
+    server: Server, schema: str, tmp_path: Path
+) -> None:
+    """A store told that the names were not known, and not that an older part of the log may have them."""
+    begin_log(server)
+    server.query(f"CREATE TABLE {schema}.o (id INT PRIMARY KEY)")
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v INT)")
+    file, position, *_ = server.query(server.log_status)[0]
+    for sql in (
+        "INSERT INTO {0}.o VALUES (1)",
+        "RENAME TABLE {0}.t TO {0}.u",
+        "ALTER TABLE {0}.u RENAME {0}.w",
+        "INSERT INTO {0}.w VALUES (1, 2)",
+        "DROP TABLE {0}.w",
+    ):
+        server.query(sql.format(schema))
+    start: Any = replica.BinlogPosition(file, int(position))
+    rows, tables = list[Any](), f"{schema}.*"
+    schemas = FileSchemaStore(tmp_path / "schemas")
+    for is_first in (True, False):
+        async with replica.connect(
+            server.dsn(), start=start, stop="now", tables=tables, schemas=schemas
+        ) as stream:
+            async for tx in stream.transactions():
+                rows += [change.after async for change in tx]
+                if is_first and rows:
+                    start = tx.checkpoint
+                    break
+    assert rows == [{"id": 1}, {"id": 1, "v": 2}]
+
+
 @pytest.mark.parametrize("mismatch", ["error", "positional"])
 @pytest.mark.parametrize("added", [False, True], ids=["dropped", "added and dropped"])
 async def test_names_that_an_older_part_of_the_log_gives_behind_rows_of_another_table(
