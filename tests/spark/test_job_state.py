@@ -82,3 +82,15 @@ def test_a_state_of_a_later_release_is_not_read_as_another_one(
         job_state.load(str(tmp_path), "query", 1, {})
     with pytest.raises(CheckpointError, match="cannot read the state"):
         job_state.peek(str(tmp_path), {})
+
+
+def test_names_of_dropped_tables_do_not_pile_up() -> None:
+    """A source that makes tables for an hour drops thousands of them; the state is written with each micro-batch."""
+    state = JobState(is_birth=True)
+    for number in range(1000):
+        state.miss(f"shop.t{number}")
+    assert state.absent == {"shop.t999"}
+    other = JobState()
+    for number in range(3):
+        other.miss(f"shop.t{number}")
+    assert len(other.absent) == 3

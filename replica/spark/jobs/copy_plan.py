@@ -44,9 +44,10 @@ from ...sql.quoting import identifier
 from ...sql.token_reader import TableName
 from ..packed import without_durations
 from ..table_mode import spark_type
-from .job_state import TableState, known_columns
+from .job_state import TableState
 from .kept_table import check_columns, check_name
 from .leaves import HIGHEST, LEAF_BYTES, LOWEST, Range
+from .redefinitions import known_columns
 from .staging import schema_from_text, schema_to_text
 
 # Version 3 had no sizes, and refused all tables if one could not be kept.

@@ -130,13 +130,6 @@ class TableState:
         self.key = list(key)
 
 
-def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
-    """What CREATE TABLE says of columns: the defaults that are plain values, and ``TableState.kinds``."""
-    columns = action.columns or ()
-    kinds = {"": action.charset} | {column.name: column.kind for column in columns}
-    return {column.name: column.default for column in columns if not column.is_filled}, kinds
-
-
 @record(frozen=True, slots=True)
 class PreparedRows:
     """Rows of one table in a prepared XA transaction."""
@@ -252,8 +245,14 @@ class JobState:
         self.tables[new].version = -1
         if name in self.again:
             self.again[new] = self.again.pop(name)
-        self.absent.add(name)
+        self.miss(name)
         self.absent.discard(new)
+
+    def miss(self, name: str) -> None:
+        """Note a table that the log dropped or renamed; if all tables are known from their birth, one is enough."""
+        if self.is_birth:
+            self.absent.clear()
+        self.absent.add(name)
 
     def note_moves(self, name: str, key: tuple[str, ...], part: Part) -> None:
         """Note rows of a copied table, in which ``rows_again`` later finds the keys to read again."""

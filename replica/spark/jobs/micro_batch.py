@@ -34,9 +34,9 @@ from ...sql.xa import statement_xid
 from ..gather import place_number
 from ..packed_items import PackedItem
 from .coverage import SYSTEM_SCHEMAS
-from .job_state import JobState, PreparedRows, TableState, Waiting, check_newest, known_columns
+from .job_state import JobState, PreparedRows, TableState, Waiting, check_newest
 from .kept_table import CONSISTENT, KeptTable, Step, check_name
-from .redefinitions import redefine, refused, set_charset
+from .redefinitions import known_columns, redefine, refused, set_charset
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
 from .target import Target
@@ -315,7 +315,7 @@ class Batch:
         self._state.parked.pop(name, None)
         self._clear(name, item)
         self._state.tables.pop(name, None)
-        self._state.absent.add(name)
+        self._state.miss(name)
 
     def _truncate(self, action: ddl.TruncateTable, item: PackedItem) -> None:
         if action.table in self._state.tables:
@@ -342,7 +342,7 @@ class Batch:
                 state.parked[new] = state.parked[name]
             del state.parked[name]
             state.tables.pop(name, None)
-            state.absent.add(name)
+            state.miss(name)
             return
         if not wants(new):
             self._drop(ddl.DropTable(name), item)

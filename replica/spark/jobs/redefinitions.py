@@ -18,6 +18,13 @@ from .lost_characters import loses_characters
 _CHARSET = ""
 
 
+def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
+    """What CREATE TABLE says of columns: the defaults that are plain values, and ``TableState.kinds``."""
+    columns = action.columns or ()
+    kinds = {"": action.charset} | {column.name: column.kind for column in columns}
+    return {column.name: column.default for column in columns if not column.is_filled}, kinds
+
+
 def redefine(
     table: KeptTable, known: TableState, name: str, column: ddl.ColumnDefinition, step: Step, sql_mode: int
 ) -> None:

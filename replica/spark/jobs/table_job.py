@@ -149,8 +149,8 @@ class TableJob:
             options.setdefault("onSchemaMismatch", "positional")
         begin = job_state.JobState()
         if not job_state.exists(target, kept.storage):
-            copy = _first_copy(spark, options, source, kept, state, seed, snapshot)
-            begin = self._begin(options, source, kept, copy, seed)
+            copy = _first_copy(spark, options, parsed, source, kept, state, seed, snapshot)
+            begin = self._begin(options, parsed, source, kept, copy, seed)
         is_waiting = not (pace is not None and pace.once) and not is_connect(spark)
         each = _EachBatch(
             kept, begin, state.checkpoint, (kept_seconds if is_waiting else 0, kept_hours), source
@@ -177,13 +177,13 @@ class TableJob:
     def _begin(
         self,
         options: dict[str, str],
+        parsed: "SourceOptions",
         given: Mapping[str, str],
         kept: "Target",
         copy: "FirstCopy | ExactBeginning | None",
         seed: str | None,
     ) -> "JobState":
         """Begin a new job; this sets the options of the source that say where its log begins."""
-        from ..source_options import parse_options
         from ..stream_connection import connection_options
         from .copies_anew import selection
         from .coverage import check_log, folds_names
@@ -191,7 +191,7 @@ class TableJob:
         from .seed import start_options
         from .target import check_free
 
-        parsed, begin = parse_options(options), JobState()
+        begin = JobState()
         connection = connection_options(parsed)
         if copy is None or not copy.has_begun:
             check_free(kept.path, kept.storage)
@@ -338,6 +338,7 @@ class TableJob:
 def _first_copy(
     spark: "SparkSession",
     options: Mapping[str, str],
+    parsed: "SourceOptions",
     given: Mapping[str, str],
     kept: "Target",
     state: State,
@@ -359,14 +360,12 @@ def _first_copy(
         raise ConfigurationError(
             "password: executors copy the tables, and a plan must not have it: give passwordEnv or passwordFile"
         )
-    from ..source_options import parse_options
     from ..stream_connection import connection_options
     from .first_copy import FirstCopy
     from .settled_copy import ExactBeginning
 
     if kept.kind.begins_exactly:
         return ExactBeginning(spark, _mirror().start, given, kept, state)
-    parsed = parse_options(options)
     return FirstCopy(spark, options, connection_options(parsed), kept, parsed.snapshot_parallelism)
 
 
