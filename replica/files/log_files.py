@@ -5,6 +5,7 @@ Hands out the bytes of one open file; it does not know events.
 
 import glob
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
@@ -239,6 +240,9 @@ class _Descriptor:
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         self._process = os.getpid()
+        # A file only grows. 0: this is none, but a pipe, or it is empty.
+        found = os.fstat(self._file.fileno())
+        self._size = found.st_size if stat.S_ISREG(found.st_mode) else 0
 
     def read(self, size: int, /) -> bytes:
         if os.getpid() != self._process:
@@ -246,7 +250,12 @@ class _Descriptor:
             raise ConfigurationError(
                 f"{self._file.name} was opened in another process: open it after the fork"
             )
-        return self._file.read(size) or b""
+        data = self._file.read(size) or b""
+        if not data and self._size:
+            now = os.fstat(self._file.fileno()).st_size
+            if size and now < max(self._size, self._file.tell()):
+                raise TruncatedError("the file was cut off while it was read", base_name(self._file.name))
+        return data
 
     @property
     def identity(self) -> tuple[int, int]:
