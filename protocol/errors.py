@@ -35,10 +35,25 @@ An error describes itself; nothing here decides when it is raised.
 
 # Servers send 512 bytes at most (MYSQL_ERRMSG_SIZE). A GTID set may have a million intervals.
 _LONGEST_MESSAGE = 4096
+_LONGEST_TEXT = 2 * _LONGEST_MESSAGE
+
+
+def _shortened(text: str) -> str:
+    """A text of at most ``_LONGEST_TEXT`` characters; the remedy stands at its end."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[: half - 5]} ... {text[-half:]}"
 
 
 class ReplicaError(Exception):
-    """Base of everything that this library raises on purpose."""
+    """Base of everything that this library raises on purpose.
+
+    Of a very long text, such as one that quotes a damaged file, ``str`` gives the beginning and the end.
+    """
+
+    def __str__(self) -> str:
+        return _shortened(super().__str__())
 
 
 class ConfigurationError(ReplicaError, ValueError):
@@ -193,7 +208,7 @@ class DecodeError(ReplicaError):
             where.append(f"at {self.position}")
         if self.event_type is not None:
             where.append(f"event type {self.event_type}")
-        return f"{self.reason} ({', '.join(where)})" if where else self.reason
+        return _shortened(f"{self.reason} ({', '.join(where)})" if where else self.reason)
 
 
 class TruncatedError(DecodeError):

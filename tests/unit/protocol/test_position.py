@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, DecodeError
 from protocol.position import BinlogPosition, Checkpoint, file_number, split_file_name
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -130,3 +131,17 @@ def test_a_missing_value_is_refused(key: str) -> None:
     del data[key]
     with pytest.raises(ConfigurationError):
         Checkpoint.from_dict(data)
+
+
+def test_a_file_of_one_long_word() -> None:
+    """Its whole text was in the message, and each log."""
+    word = "x" * (1 << 20)
+    values = {"file": "binlog.000001", "position": 4, "gtid_set": None, "server_uuid": None, "server_id": 1}
+    for name in ("position", "version", word):
+        with pytest.raises(ConfigurationError) as raised:
+            Checkpoint.from_dict({"version": 1} | values | {name: word})
+        assert len(str(raised.value)) == 8192
+    error = DecodeError(f"{word} is no value", "binlog.000001", 4)
+    assert str(error).endswith("x is no value (binlog.000001, at 4)")
+    assert str(error).startswith("xxx")
+    assert len(str(pickle.loads(pickle.dumps(error)))) == 8192
