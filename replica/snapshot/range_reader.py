@@ -9,6 +9,7 @@ chunk, before rows are handed on. A chunk whose connection is lost is read again
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import ConnectionLostError, SchemaMismatchError
@@ -57,8 +58,8 @@ async def open_behind(options: Options, low: Offset | None) -> tuple[Session, So
     """A connection to a server whose tables have all changes before the low mark: the mark's own, or one that has its
     GTIDs. Raises ``ConnectionLostError`` if others answer some times in a row.
     """
-    for _ in range(TRIES):
-        session = await first_host(options, Session.open)
+    for turn in range(TRIES):
+        session = await first_host(options, partial(Session.open, turn=turn))
         try:
             source = await ask(session)
             if low is None or await _has_all_before(low, session, source):

@@ -71,9 +71,9 @@ class Greeted:
         return await first_host(options, cls.greet)
 
     @classmethod
-    async def greet(cls, options: Options) -> Self:
+    async def greet(cls, options: Options, turn: int = 0) -> Self:
         """Log in to one host, read its server variables, and announce the replica. Raises what ``Session`` raises."""
-        session = await Session.open(options)
+        session = await Session.open(options, turn)
         try:
             source = await ask(session)
             source.check()

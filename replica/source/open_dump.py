@@ -123,9 +123,9 @@ async def _greet(options: Options, identity: Identity, *, by_gtids: bool) -> Gre
 
     Behind one address there may be several servers, and without GTIDs a place means something on one of them only.
     """
-    for left in reversed(range(TRIES)):
-        greeted = await Greeted.greet(options)
-        if can_go_on_at(greeted.source, identity, by_gtids=by_gtids) or not left:
+    for turn in range(TRIES):
+        greeted = await Greeted.greet(options, turn)
+        if can_go_on_at(greeted.source, identity, by_gtids=by_gtids) or turn == TRIES - 1:
             break
         await greeted.session.aclose()
     return greeted

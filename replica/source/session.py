@@ -71,13 +71,13 @@ class Session:
         self._is_asking = True
 
     @classmethod
-    async def open(cls, options: Options) -> "Session":
+    async def open(cls, options: Options, turn: int = 0) -> "Session":
         """Connect to the options' one host, log in and make the settings, within ``connect_timeout``.
 
-        If the options name a server, and others answer some times in a row, it raises ``ConnectionLostError``.
+        If they name a server, and others answer some times: ``ConnectionLostError``. ``turn``: see ``Transport``.
         """
-        for _ in range(TRIES):
-            session, found = await cls._open(options), ""
+        for number in range(TRIES):
+            session, found = await cls._open(options, turn + number), ""
             try:
                 if options.server is not None:
                     rows = await session.query(variables_statement(NAME_VARIABLES), 2)
@@ -96,7 +96,7 @@ class Session:
         )
 
     @classmethod
-    async def _open(cls, options: Options) -> "Session":
+    async def _open(cls, options: Options, turn: int) -> "Session":
         connection = Connection(
             options.user,
             options.password,
@@ -112,7 +112,7 @@ class Session:
         session: Session | None = None
         try:
             async with asyncio.timeout(options.connect_timeout):
-                transport = await Transport.connect(options)
+                transport = await Transport.connect(options, turn)
                 wanted = options.get_server_public_key
                 connection.get_server_public_key = transport.is_local if wanted is None else wanted
                 session = cls(transport, connection, options)

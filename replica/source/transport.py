@@ -109,8 +109,10 @@ class _Receiver(asyncio.Protocol):
             self.transport.resume_reading()
 
 
-async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receiver]:
+async def _connect_to_one(options: Options, turn: int) -> tuple[asyncio.Transport, _Receiver]:
     """Connect to the first of the host's addresses that answers within its share of ``connect_timeout``.
+
+    ``turn`` is how many of them come last.
 
     The event loop itself tries them in turn, too, and would wait for a silent one until the caller's limit.
     """
@@ -118,6 +120,8 @@ async def _connect_to_one(options: Options) -> tuple[asyncio.Transport, _Receive
     if not _is_address(options.host):
         found = await in_thread(socket.getaddrinfo, options.host, options.port, 0, socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(_address_text(*address) for *_, address in found))
+        turn %= len(addresses)
+        addresses = addresses[turn:] + addresses[:turn]
     failures = []
     for address in addresses:
         try:
@@ -161,14 +165,17 @@ class Transport:
             cut_off(raw.fileno())
 
     @classmethod
-    async def connect(cls, options: Options) -> "Transport":
-        """Connect to the options' host and port, or to their Unix socket. The caller sets the time limit."""
+    async def connect(cls, options: Options, turn: int = 0) -> "Transport":
+        """Connect to the options' host and port, or to their Unix socket. The caller sets the time limit.
+
+        ``turn`` counts the tries to reach one server: each begins with the next of the host's addresses.
+        """
         loop = asyncio.get_running_loop()
         try:
             if options.unix_socket is not None:
                 transport, receiver = await loop.create_unix_connection(_Receiver, options.unix_socket)
             else:
-                transport, receiver = await _connect_to_one(options)
+                transport, receiver = await _connect_to_one(options, turn)
         except OSError as error:
             # This includes a host name that cannot be resolved (socket.gaierror).
             hint = "is the server running and reachable from here?"

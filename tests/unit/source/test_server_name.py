@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections.abc import AsyncIterator
 from itertools import cycle
 
 import pytest
 
+from protocol.binlog.decoder import EventDecoder
 from protocol.errors import ConnectionLostError
 from protocol.records import replace
 from replica.config.options import Options
+from replica.snapshot.range_reader import open_behind
+from replica.source.open_dump import Broken, open_again
 from replica.source.second_connection import SecondConnection
 from replica.source.server_facts import ask
 from replica.source.session import Session
+from replica.spool.offsets import Offset
+from replica.transactions.boundary import Progress
+from replica.transactions.replay import Delivered
 from tests.support.socket_source import MYSQL_VARIABLES, SocketSource, serving
 
 Variables = dict[str, str]
@@ -65,6 +73,45 @@ async def test_a_server_that_is_not_reached_is_an_error() -> None:
         ):
             await Session.open(options)
         await source.until_closed()
+
+
+@pytest.fixture
+async def two_addresses(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Options]:
+    """Options for a name with two addresses, the first one that of ``OTHER``."""
+    other = SocketSource(variables=OTHER)
+    async with serving(SocketSource()) as source:
+        listener = await asyncio.start_server(other.serve, "127.0.0.2", source.port)
+
+        def resolve(*_: object) -> list[tuple[object, ...]]:
+            hosts = ("127.0.0.2", "127.0.0.1")
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, source.port)) for host in hosts]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        yield Options.build(source.dsn.replace("127.0.0.1", "db.example"), {})
+        listener.close()
+        await other.until_closed()
+
+
+async def test_a_name_with_the_address_of_another_server_first(two_addresses: Options) -> None:
+    """The server at the first address was asked each time, and the other one never."""
+    options, uuid = two_addresses, MYSQL_VARIABLES["server_uuid"]
+    session = await Session.open(replace(options, server=uuid))
+    await session.aclose()
+    identity = uuid, int(MYSQL_VARIABLES["server_id"])
+    session, found = await open_behind(options, Offset("binlog.000001", 4, None, *identity))
+    assert found.server_uuid == uuid
+    await session.aclose()
+    broken = Broken(
+        Progress("binlog.000001", 4, None, has_gtids=False),
+        False,
+        identity,
+        None,
+        Delivered(),
+        EventDecoder(),
+    )
+    dump, _ = await open_again(options, broken)
+    assert dump.source.server_uuid == uuid
+    await dump.session.aclose()
 
 
 async def test_a_server_that_does_not_tell_its_name() -> None:
