@@ -93,7 +93,8 @@ class _TransactionFacts(OneProcess):
     def checkpoint(self) -> Checkpoint:
         """The checkpoint from which to resume after this transaction; ask at its end, before the next transaction.
 
-        Raises ``RuntimeError`` at any other time, and ``TransactionOutcomeError`` if the transaction was cut off.
+        Raises ``RuntimeError`` at any other time, and ``TransactionOutcomeError`` if the transaction was cut off, by
+        the end of the files, too.
         """
         unit = self._unit
         if unit.checkpoint is None:
@@ -378,6 +379,7 @@ class FileTransactions:
     # An event and a unit that have been fetched, until they are where they belong, in spite of such an exception.
     _fetched: tuple[int, Event] | None = None
     _found: Unit | None = None
+    _is_over = False
 
     def __init__(self, next_event: Callable[[], tuple[int, Event] | None]) -> None:
         self._next_event = next_event
@@ -414,6 +416,7 @@ class FileTransactions:
         if self._fetched is None:
             self._fetched = self._next_event()
         if self._fetched is None:
+            self._is_over = True
             return False
         size, event = self._fetched
         if size:
@@ -441,6 +444,10 @@ class FileTransactions:
 
     def checkpoint_behind(self, unit: Unit) -> Checkpoint:
         """The place after a transaction in the files, for ``open_binlog(start=...)``."""
+        if unit.outcome is None and self._is_over:
+            raise TransactionOutcomeError(
+                f"the files end inside transaction {unit.gtid}, so it has no checkpoint: the one before has"
+            )
         _check_end(self._grouper, unit)
         progress = self._grouper.progress
         gtid_set = None if progress.resume_set is None else str(progress.resume_set)

@@ -52,6 +52,16 @@ def test_each_transaction_with_all_that_is_known_of_it() -> None:
             assert repr(tx) == f"<FileTransaction {SOURCE_ID}:{number}: commit>"
 
 
+def test_a_file_that_ends_inside_a_transaction() -> None:
+    """As that of a running server does. Its reader was told to iterate the transaction, which it had done."""
+    builder = numbered_log(2)
+    with open_binlog(io.BytesIO(builder.data[: builder.offsets[-1]])) as log:
+        first, cut = (tx for tx in log.transactions() if [*tx])
+        assert (first.outcome, cut.outcome) == ("commit", None)
+        with pytest.raises(TransactionOutcomeError, match=f"^the files end inside transaction {SOURCE_ID}:2"):
+            _ = cut.checkpoint
+
+
 @pytest.mark.parametrize("gtids", [True, False])
 def test_leaving_moving_on_and_going_on(gtids: bool) -> None:
     builder = LogBuilder()
