@@ -133,6 +133,7 @@ class RowsFlag(IntFlag):
     NO_FOREIGN_KEY_CHECKS = 0x0002
     RELAXED_UNIQUE_CHECKS = 0x0004
     COMPLETE_ROWS = 0x0008
+    NO_CHECK_CONSTRAINT_CHECKS = 0x0080  # MariaDB
 
 
 class ColumnType(IntEnum):

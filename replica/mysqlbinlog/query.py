@@ -34,8 +34,8 @@ _FLAGS2: _FlagVariables = (
     (b"unique_checks", 1 << 27, True),
     (b"autocommit", 1 << 19, True),
 )
-# No server logs check_constraint_checks, but the tool prints it once.
-_CHECK_CONSTRAINTS = (b"check_constraint_checks", 1 << 32, True)
+# Servers before 10.11 do not log it, but the tool prints it once.
+_CHECK_CONSTRAINTS = (b"check_constraint_checks", 1 << 15, True)
 _INSERT_HISTORY = (b"system_versioning_insert_history", 1 << 30, False)
 _MARIADB_FLAGS2: _FlagVariables = (*_FLAGS2, _CHECK_CONSTRAINTS, _INSERT_HISTORY)
 _LATER_MARIADB_FLAGS2: _FlagVariables = (

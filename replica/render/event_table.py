@@ -1,7 +1,7 @@
 """Events as the table of SHOW BINLOG EVENTS: file, start, type, server id, end, and a short text for each event.
 
-Type names and the texts under Info are the servers' own: MySQL's ``pack_info`` functions (``sql/log_event.cc``) and
-MariaDB's (``sql/log_event_server.cc``), each for its own logs.
+Type names and the texts under Info are the servers' own: ``pack_info`` of MySQL 8.4 to 9.7 (``sql/log_event.cc``) and
+of MariaDB 10.11 to 11.8 (``sql/log_event_server.cc``), each for its own logs. Older servers name fewer flags.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +40,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import parse_status_variables
 from protocol.constants import INTVAR_NAMES, EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag
+from protocol.values.jsonb_text import float_text
 from protocol.wire import utf8_bytes
 
 from ..mysqlbinlog.statements import user_value
@@ -71,6 +72,15 @@ _ROWS_FLAGS: Final = (
     (0x04, "RELAXED_UNIQUE_CHECKS_F"),
     (0x08, "COMPLETE_ROWS_F"),
     (0x10, "USE_SQL_FOREIGN_KEY_F"),
+)
+# Bits of FLAGS2 (MariaDB's sql_priv.h), and the settings that they stand for.
+_MARIADB_SETTINGS: Final = (
+    (1 << 26, "foreign_key_checks=0"),
+    (1 << 14, "sql_auto_is_null=1"),
+    (1 << 27, "unique_checks=0"),
+    (1 << 15, "check_constraint_checks=0"),
+    (1 << 28, "@@sql_if_exists=1"),
+    (1 << 30, "@@system_versioning_insert_history=1"),
 )
 # Flags of MariaDB's two-phase ALTER TABLE (binlog_alter_two_phase).
 _ALTER_PHASES: Final = (
@@ -139,7 +149,11 @@ def _query(event: QueryEvent, is_mariadb: bool) -> str:
     use = ""
     if event.schema and not event.header.flags & EventFlag.SUPPRESS_USE:
         use = f"use {identifier(event.schema)}; "
-    xid = parse_status_variables(event.status_variables).get("DDL_LOGGED_WITH_XID")
+    variables = parse_status_variables(event.status_variables)
+    flags, xid = variables.get("FLAGS2"), variables.get("DDL_LOGGED_WITH_XID")
+    if is_mariadb and isinstance(flags, int):
+        settings = ", ".join(setting for bit, setting in _MARIADB_SETTINGS if flags & bit)
+        use += f"set {settings}; " if settings else ""
     return f"{use}{event.sql}" + (f" /* xid={xid} */" if xid is not None else "")
 
 
@@ -194,8 +208,11 @@ def _intvar(event: IntvarEvent, is_mariadb: bool) -> str:
 
 
 def _user_var(event: UserVarEvent, is_mariadb: bool) -> str:
-    value = user_value(event, "mariadb" if is_mariadb else "mysql", str.encode)
-    return f"@{identifier(event.name)}={value.decode()}"
+    value = user_value(event, "mariadb" if is_mariadb else "mysql", str.encode).decode()
+    if isinstance(event.value, float):
+        # MariaDB has no sign for zero.
+        value = float_text(event.value if event.value or not is_mariadb else 0.0).removesuffix(".0")
+    return f"@{identifier(event.name)}={value}"
 
 
 def _block(event: AppendBlockEvent, is_mariadb: bool) -> str:

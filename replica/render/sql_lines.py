@@ -1,8 +1,8 @@
 """Events as SQL that repeats their changes (redo) or reverts them (undo): transactions and DDL around ``sql_rows``.
 
 The output is meant for ``mysql --binary-mode`` (or ``mariadb``). Transactions stay whole, and foreign keys are
-checked if the source checked them. An event that cannot be written as SQL raises an error with its place, or is left
-out and counted, as the caller chooses.
+checked if the source checked them, and so are CHECK constraints. An event that cannot be written as SQL raises an
+error with its place, or is left out and counted, as the caller chooses.
 
 Redo writes statements in the order of the log, without CREATE TRIGGER. Undo writes the last row first: all statements
 go to a temporary file that is read backwards at the end, and a transaction without its end in the log is not undone.
@@ -42,7 +42,7 @@ from protocol.binlog.events import (
 )
 from protocol.binlog.query_status import is_unfinished_alter
 from protocol.charset import charset_of_collation
-from protocol.constants import INTVAR_NAMES, MariadbGtidFlag, RowsFlag
+from protocol.constants import INTVAR_NAMES, MariadbGtidFlag
 from protocol.errors import UnsupportedEventError
 from protocol.wire import utf8_bytes
 
@@ -224,8 +224,7 @@ class _Writer:
         return f"{event.file}:{event.position}  {moment:%Y-%m-%d %H:%M:%S} UTC  {self._gtid}"
 
     def _around(self, event: RowsEvent) -> tuple[str, str]:
-        checks = not event.rows_flags & RowsFlag.NO_FOREIGN_KEY_CHECKS
-        return self._session.around(checks, self._rows.needs_lenient_mode(event))
+        return self._session.around(event.rows_flags, self._rows.needs_lenient_mode(event))
 
 
 class _Redo(_Writer):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from protocol.binlog.events import QueryEvent
+from protocol.constants import RowsFlag
 from protocol.wire import utf8_bytes
 
 from ..mysqlbinlog.query import DELIMITER, Session
@@ -21,6 +22,11 @@ _ROWS = (
     "SET NAMES utf8mb4;\n"
     f"SET @@session.time_zone='+00:00', @@session.sql_mode='{_STRICT}', @@session.foreign_key_checks=1, "
     "@@session.autocommit=1;\n"
+)
+# What a rows event says was not checked, and the setting for that.
+_CHECKS = (
+    (RowsFlag.NO_FOREIGN_KEY_CHECKS, "@@session.foreign_key_checks"),
+    (RowsFlag.NO_CHECK_CONSTRAINT_CHECKS, "@@session.check_constraint_checks"),
 )
 
 # Only temporary tables of statement logging would need this setting.
@@ -79,12 +85,10 @@ class SqlSession:
         self._statements = None
         return b"".join(self._read_as(_USUAL)).decode() + _ROWS
 
-    def around(self, checks_foreign_keys: bool, is_lenient: bool) -> tuple[str, str]:
+    def around(self, rows_flags: int, is_lenient: bool) -> tuple[str, str]:
         """SET statements before and after row changes that need unusual settings; empty if they need none."""
-        before, after = [], []
-        if not checks_foreign_keys:
-            before.append("@@session.foreign_key_checks=0")
-            after.append("@@session.foreign_key_checks=1")
+        unchecked = [name for flag, name in _CHECKS if rows_flags & flag]
+        before, after = [f"{name}=0" for name in unchecked], [f"{name}=1" for name in unchecked]
         if is_lenient:
             before.append(f"@@session.sql_mode='{_LENIENT}'")
             after.append(f"@@session.sql_mode='{_STRICT}'")

@@ -420,6 +420,29 @@ def test_columns_that_the_server_hides(server: Server, schema: str, tmp_path: Pa
     assert rows_of(contents(server, schema)) == after
 
 
+@pytest.mark.parametrize("server", ["mariadb:10.11", "mariadb:11.8"], indirect=True)
+def test_what_was_not_checked_is_not_checked(server: Server, schema: str, tmp_path: Path) -> None:
+    """MariaDB's rows events tell that the session had check_constraint_checks=0; so do the statements of 10.11."""
+    log = Log(server, tmp_path)
+    execute(
+        server,
+        schema,
+        "CREATE TABLE t (a INT PRIMARY KEY, b INT CHECK (b > 0))",
+        "SET check_constraint_checks = 0",
+        "INSERT INTO t VALUES (1, -1), (2, -2), (3, 3)",
+        "UPDATE t SET b = -b WHERE a > 1",
+        "DELETE FROM t WHERE b = -1",
+        "ALTER TABLE t ADD CHECK (b <> -3)",
+    )
+    path = log.copy()
+    after = contents(server, schema)
+    server.query(f"DROP TABLE {schema}.t")
+    replay(server, decode(tmp_path, "--format=sql", path))
+    compare(contents(server, schema), after)
+    replay(server, decode(tmp_path, "--flashback", "--force", path))
+    assert rows_of(contents(server, schema)) == {"t": []}
+
+
 @on_both
 def test_a_replay_can_stay_out_of_the_log(server: Server, schema: str, tmp_path: Path) -> None:
     execute(server, schema, *TABLES_BY_HAND)
