@@ -346,7 +346,11 @@ def _form(form: str, name: str, write: Literal) -> Literal:
 
 
 def _json_text_of(document: JsonDocument) -> str:
-    return _json_text_literal(document.value)
+    """The document's text as the target prints it: MySQL 5.7 has 1 for 1.0, and servers round doubles differently."""
+    text = _json_text_literal(document.value)
+    if not _is_json_text(document.value):
+        return text
+    return f"CAST(JSON_EXTRACT({text}, '$') AS CHAR CHARACTER SET utf8mb4)"
 
 
 def _literal_of(column: Column) -> Literal:

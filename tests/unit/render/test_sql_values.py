@@ -160,6 +160,13 @@ CONDITIONS: list[tuple[Column, object, str, str]] = [
         "`c` = '1.50'",
         "CAST(`c` AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin = '1.50'",
     ),
+    (
+        JSON,
+        JsonDocument([1.0]),
+        "`c` = CAST(JSON_EXTRACT('[1.0]', '$') AS CHAR CHARACTER SET utf8mb4)",
+        "CAST(`c` AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin = "
+        "CAST(JSON_EXTRACT('[1.0]', '$') AS CHAR CHARACTER SET utf8mb4)",
+    ),
 ]
 
 
