@@ -1,43 +1,41 @@
-"""Tables that are waited for one by one, on MySQL without GTIDs: which are in change, and what their answers take."""
+"""Tables that are waited for on MySQL without GTIDs: which are in change, and how many statements that takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from protocol.errors import ServerError
 from replica.schemas.finished_changes import tables_in_change
-from replica.source.statement_answers import Answer, Question
+from replica.sql.quoting import hex_literal
 from replica.sql.token_reader import TableName
 
-TABLES = [TableName("shop", f"t{number:03}") for number in range(1_050)]
+TABLES = [TableName("shop", f"t{number:04}") for number in range(1_050)]
 LOCKED, GONE = TABLES[333], TABLES[700]
+TEXT = b"Lock wait timeout exceeded; try restarting transaction"
 
 
 class Server:
-    """Answers with a statement of each table."""
+    """Answers as information_schema of MySQL 9.7 does while a statement holds a lock on one table."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.most = 0
+        self.has_warned = False
 
-    async def query(self, sql: str) -> list[Answer]:
-        return []
+    async def query(self, sql: str, columns: int = 0) -> list[tuple[bytes, ...]]:
+        self.asked.append(sql)
+        if sql == "SHOW WARNINGS":
+            return [(b"Warning", b"1205", TEXT), (b"Warning", b"1146", b"gone")] if self.has_warned else []
+        if not sql.startswith("SELECT"):
+            return []
+        named = [table for table in TABLES if f"({hex_literal('shop')}, {hex_literal(table.name)})" in sql]
+        self.has_warned = LOCKED in named
+        return [
+            (b"shop", table.name.encode(), b"0", TEXT if table == LOCKED else b"gone")
+            for table in named
+            if table != GONE
+        ]
 
-    async def query_each(self, questions: Sequence[Question]) -> list[Answer]:
-        self.asked += [question.sql for question in questions]
-        self.most = max(self.most, len(questions))
-        return [self._answer(question.sql) for question in questions]
 
-    def _answer(self, sql: str) -> Answer:
-        for table, code in ((LOCKED, 1205), (GONE, 1146)):
-            if f"`{table.name}`" in sql:
-                return ServerError(code, "HY000", "no answer")
-        return [("t", "CREATE TABLE ...")]
-
-
-async def test_few_answers_are_held_at_once() -> None:
-    """Those of all tables were: with 10,000 tables of 300 columns 200 MB, as each is a whole CREATE TABLE."""
+async def test_many_tables_take_few_statements() -> None:
+    """Each took a SHOW CREATE TABLE: 2,000 tables 3.1 s, and in this way 0.25 s."""
     server = Server()
     assert await tables_in_change(server, TABLES) == [LOCKED]  # type: ignore[arg-type]
-    assert server.asked == [f"SHOW CREATE TABLE `shop`.`{table.name}`" for table in TABLES]
-    assert server.most <= 100
+    assert len(server.asked) == 1 + 2 * 3
+    assert sum(sql.count(f"({hex_literal('shop')}, ") for sql in server.asked) == len(TABLES)
