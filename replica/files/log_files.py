@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, Protocol, runtime_checkable
 
@@ -227,6 +227,15 @@ def log_order(path: str) -> tuple[str, int]:
     """A sort key for the names of binlog files: by name and number."""
     base, number = split_file_name(path.removesuffix(".gz"))
     return base, int(number or 0)
+
+
+def gaps(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of names that follow each other, between whose numbers files are missing."""
+    for before, name in pairwise(names):
+        (base, number), (other, following) = log_order(before), log_order(name)
+        # Another base name: log_bin was changed, and the log goes on.
+        if base == other and following > number + 1:
+            yield before, name
 
 
 def base_name(path: str) -> str:

@@ -27,7 +27,7 @@ from protocol.wire import HeaderFields, ReadBytes
 from ..arrow import RawRowCompiler
 from ..arrow.rawrows import RawRows, RowsLayout
 from ..config.table_filter import table_filter
-from ..files.log_files import LogFile, OpenLogFile, Readable, behind, read_whole
+from ..files.log_files import LogFile, OpenLogFile, Readable, behind, read_whole, unreadable
 from .offsets import Key
 from .placed_shapes import PlacedShapes, named
 from .storage import is_uri, open_input
@@ -195,7 +195,11 @@ class PieceReader:
         if stream is not None:
             yield stream.read
             return
-        with open(self._piece.path, "rb", buffering=0) as file:
+        try:
+            file = open(self._piece.path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise unreadable(self._piece.path, error) from error
+        with file:
             file.seek(self._piece.start)
             yield file.read
 

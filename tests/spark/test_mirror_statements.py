@@ -23,7 +23,7 @@ from protocol.position import BinlogPosition, Checkpoint
 from replica.config.checkpoint import FileCheckpointStore
 from replica.spark.jobs import job_state, seed
 from replica.spark.jobs.copy_requests import Requests
-from replica.spark.jobs.coverage import Creations, files_begin
+from replica.spark.jobs.coverage import Creations, check_files, files_begin
 from replica.spark.jobs.current_table import CurrentTable
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.kept_table import table_path
@@ -278,6 +278,10 @@ def test_which_tables_a_log_has_seen_begin() -> None:
     assert born.tables == {"shop.maybe"}
     assert files_begin(["binlog.000001", "binlog.000002"])
     assert not files_begin(["binlog.000007"])
+    # Another base name: log_bin was changed.
+    check_files(["binlog.000001", "binlog.000002", "log.000009"])
+    with pytest.raises(ConfigurationError, match=r"binlog\.000003 follows binlog\.000001; files between"):
+        check_files(["binlog.000001", "binlog.000003"])
 
 
 def test_statements_of_all_forms() -> None:

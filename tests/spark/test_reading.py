@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,16 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from protocol.errors import (
+    ConfigurationError,
     DecodeError,
     LostEventsError,
     ReplicaError,
     StatementFormatError,
+    TruncatedError,
     UnsupportedEventError,
 )
+from replica.files.cuts import Cut, HeaderWalk
+from replica.files.log_files import find_log_files
 from replica.spark.changes import ChangeReader
 from replica.spark.read_task import ReadPlan
 from replica.spool import planner
@@ -27,6 +33,7 @@ from replica.spool.pieces import LogPiece, ReadSettings
 from replica.spool.planner import shown_progress
 from tests.spark.support.expected_rows import corpus_files, expected_changes, open_expected
 from tests.spark.support.generated_log import write_generated
+from tests.spark.support.numbered_log import write_numbered
 from tests.spark.support.planned import JSON_PLAN, compare, plan, read_all
 from tests.support.log_builder import LogBuilder
 
@@ -221,3 +228,38 @@ def test_a_long_plan_shows_its_progress(tmp_path: Path, monkeypatch: pytest.Monk
     assert lines[0].startswith("mysql-binlog: planned 1 of 3 binlog files, 0.0 of 0.0 GB, in 0 s: ")
     assert lines[-1].startswith("mysql-binlog: planned 3 of 3 binlog files")
     assert not logger.handlers
+
+
+def test_a_file_that_is_cut_off_while_it_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that plans looked at mapped memory behind the file's end: a Bus error."""
+    path = tmp_path / "binlog.000001"
+    write_numbered(path, [1] * 20)
+
+    class CutOff(HeaderWalk):
+        def cuts(self, max_bytes: int) -> Iterator[Cut]:
+            for cut in super().cuts(max_bytes):
+                os.truncate(path, 4096)
+                yield cut
+
+    monkeypatch.setattr(planner, "HeaderWalk", CutOff)
+    pieces = planner.plan_files(find_log_files(path), 4096)
+    with pytest.raises(TruncatedError, match="has lost its last"):
+        read_all(pieces)
+
+
+def test_a_file_that_is_gone_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "binlog.000001"
+    write_numbered(path, [1])
+    pieces = planner.plan_files(find_log_files(path), 1 << 20)
+    path.unlink()
+    with pytest.raises(ConfigurationError, match=r"binlog\.000001: No such file"):
+        read_all(pieces)
+
+
+def test_files_that_are_missing_in_between(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in (8, 9, 10, 12):
+        write_numbered(tmp_path / f"binlog.{number:06}", [1])
+    planner.plan_files(find_log_files(tmp_path), 1 << 20)
+    assert [one.message.partition(";")[0] for one in caplog.records] == [
+        "binlog.000012 follows binlog.000010"
+    ]

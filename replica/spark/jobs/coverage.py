@@ -16,6 +16,7 @@ from protocol.rows.table import table_text
 
 from ...config.options import Options
 from ...config.table_names import split_text
+from ...files.log_files import gaps
 from ...source.dump import Greeted
 from ...sql import ddl
 from ...sql.quoting import first_names
@@ -59,6 +60,14 @@ async def _folds(greeted: Greeted) -> bool:
 def files_begin(names: Iterable[str]) -> bool:
     """Whether the first of these files is a server's first binlog file."""
     return next((file_number(name) == 1 for name in names), False)
+
+
+def check_files(names: Iterable[str]) -> None:
+    """Raises ``ConfigurationError`` if files between these are missing."""
+    for before, name in gaps(names):
+        raise ConfigurationError(
+            f"path: {name} follows {before}; files between them are missing, and tables would lack their changes"
+        )
 
 
 async def _check(options: Options, wants: Wants) -> bool:

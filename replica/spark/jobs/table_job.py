@@ -224,7 +224,7 @@ class TableJob:
         from ..data_source import log_files
         from ..source_options import parse_options
         from . import job_state
-        from .coverage import files_begin
+        from .coverage import check_files, files_begin
         from .file_shares import by_partition, shares_of
         from .keeper import Keeper, MergePolicy, stage_here
         from .seed import behind
@@ -240,7 +240,10 @@ class TableJob:
         if job_state.exists(target, kept.storage):
             raise ConfigurationError(f"target: {target} has tables already -- give another folder")
         check_free(target, kept.storage)
-        begin = job_state.JobState(is_birth=files_begin(file.name for file in log_files(parsed)))
+        names = [file.name for file in log_files(parsed)]
+        if not self.begins_anywhere:
+            check_files(names)
+        begin = job_state.JobState(is_birth=files_begin(names))
         planted = None if seed is None else _plant(seed, kept, begin, parsed)
         name = FORMAT
         if planted is None:
