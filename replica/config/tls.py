@@ -100,5 +100,6 @@ def _no_passphrase() -> str:
 def _load(name: str, path: str, load: Callable[[], object]) -> None:
     try:
         load()
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigurationError(f"{name}: {path}: {error.strerror or error}") from error
+    # ssl.SSLError is an OSError; a ValueError comes for a text that is no path.
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{name}: {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Self
 
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event, FormatDescriptionEvent, QueryEvent
-from protocol.binlog.keys import LogKeys, parse_key_file, parse_keyring
+from protocol.binlog.keys import LogKeys
 from protocol.binlog.raw_reader import TornTail
 from protocol.errors import ConfigurationError
 from protocol.gtid import GtidSet, MariadbGtidSet
 from protocol.position import BinlogPosition, Checkpoint
-from protocol.records import record, replace
+from protocol.records import replace
 from protocol.rows.cells import CellTable
 from protocol.rows.counting import row_compiler
 from protocol.rows.description import ColumnDescription
 from protocol.rows.table import table_text
 
 from ..config.one_process import OneProcess
-from ..config.selection import SchemaMismatch, Selection, Start, Stop
+from ..config.selection import SchemaMismatch, Selection, Start, Stop, wrong_value
 from ..config.table_filter import SeenTables, table_filter
+from .file_keys import KeyFile as KeyFile
+from .file_keys import read_keys
 from .log_events import LogEvents, OnError, RawEvent, Skipped
-from .log_files import LogFile, LogSource, find_log_files, read_whole
+from .log_files import LogFile, LogSource, find_log_files
 from .log_range import LogRange
-from .table_descriptions import SchemaFile, SchemaLines, relay_store_of
+from .table_descriptions import SchemaFile, SchemaLines, check_descriptions, relay_store_of
 
 if TYPE_CHECKING:
     from ..arrow import BatchReader, Images
@@ -36,19 +38,6 @@ if TYPE_CHECKING:
     from ..transactions.transaction import FileTransactions
     from .log_shapes import LogShapes
     from .sections import SectionWork, SharedReading
-
-
-@record(slots=True, frozen=True)
-class KeyFile:
-    """An encrypted key file of MariaDB's file_key_management.
-
-    ``path`` is the file's path, ``secret`` the value of file_key_management_filekey, ``iterations`` that of
-    file_key_management_use_pbkdf2 (0: not used).
-    """
-
-    path: str | os.PathLike[str]
-    secret: str = ""
-    iterations: int = 0
 
 
 class BinlogFile(OneProcess):
@@ -402,7 +391,9 @@ def open_binlog(
         ("torn", torn, ("stop", "raise")),
     ):
         if value not in choices:
-            raise ConfigurationError(f"{name}: one of {', '.join(choices)}, not {value!r}")
+            raise wrong_value(name, value, f"one of {', '.join(choices)}")
+    if not isinstance(cells, CellTable | None):
+        raise wrong_value("cells", cells, "a CellTable")
     return BinlogFile(
         files,
         selection,
@@ -411,7 +402,7 @@ def open_binlog(
         on_error=on_error,
         torn=torn,
         schema=_schema(schema, schemas, files),
-        keys=_keys(keyring, key_file),
+        keys=read_keys(keyring, key_file),
         cells=cells,
     )
 
@@ -427,6 +418,7 @@ def _schema(
 
             return read_schema_file(os.fspath(schema))
         if schema is not None:
+            check_descriptions(schema)
             return SchemaFile(schema, {})
         path = relay_store_of(files)
         if path is None:
@@ -482,19 +474,3 @@ def _statements(keys: LogKeys, selection: Selection, files: Sequence[LogFile]) -
     selected = replace(selection, events=wanted, tables=(), exclude_tables=(), columns={})
     with BinlogFile(files, selected, keys=keys) as log:
         yield from log
-
-
-def _keys(
-    keyring: str | os.PathLike[str] | bytes | Mapping[str, bytes] | None,
-    key_file: str | os.PathLike[str] | KeyFile | Mapping[int, bytes] | None,
-) -> LogKeys:
-    if isinstance(keyring, str | os.PathLike):
-        keyring = parse_keyring(read_whole(os.fspath(keyring)))
-    if isinstance(key_file, str | os.PathLike):
-        key_file = KeyFile(key_file)
-    if isinstance(key_file, KeyFile):
-        data = read_whole(os.fspath(key_file.path))
-        key_file = parse_key_file(data, key_file.secret.encode(), key_file.iterations)
-    if isinstance(keyring, bytes):
-        return LogKeys({}, key_file or {}, keyring)
-    return LogKeys(keyring or {}, key_file or {})

@@ -134,7 +134,7 @@ def find_log_files(source: LogSource | Iterable[LogSource]) -> list[LogFile]:
     elif isinstance(source, Readable):
         name = getattr(source, "name", None)
         files = [LogFile(base_name(name) if isinstance(name, str) else STANDARD_INPUT, stream=source)]
-    elif isinstance(source, Iterable):
+    elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray):
         files = [file for one in source for file in find_log_files(one)]
     else:
         raise ConfigurationError(f"{source!r} is neither a path nor a file object nor a list of these")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from protocol.records import record
 from protocol.rows.description import ColumnDescription
 
+from ..config.selection import wrong_value
 from .log_files import LogFile
 
 if TYPE_CHECKING:
@@ -42,6 +43,19 @@ class SchemaFile:
     history: "SchemaHistory | None" = None
     is_found: bool = False
     tells_changes: bool = False
+
+
+def check_descriptions(schema: object) -> None:
+    """Raise ``ConfigurationError`` for a ``schema`` that describes no tables."""
+    expected = "the path of a schema file, or {'shop.orders': [ColumnDescription(...), ...]}"
+    if not isinstance(schema, Mapping):
+        raise wrong_value("schema", schema, expected)
+    for table, columns in schema.items():
+        are_columns = isinstance(columns, Sequence) and all(
+            isinstance(one, ColumnDescription) for one in columns
+        )
+        if not (isinstance(table, str) and are_columns):
+            raise wrong_value("schema", {table: columns}, expected)
 
 
 def relay_store_of(files: Sequence[LogFile]) -> str | None:

@@ -20,6 +20,7 @@ from protocol.position import BinlogPosition, Checkpoint
 
 from ..config.log_facts import log_facts
 from ..config.one_process import OneProcess
+from ..config.selection import wrong_value
 from ..config.status import StreamStatus
 from ..stream.binlog_stream import BinlogStream
 from ..stream.change_batches import Batches, ChangeBatch
@@ -230,6 +231,9 @@ class SyncStream(OneProcess):
         and ``arrow()``; not for opening and closing. Nothing is lost: iterating again goes on. A loop in the block
         ends, too, if events come all the time. 0 takes what has arrived, None is no limit.
         """
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds == seconds
+        if seconds is not None and not is_number:
+            raise wrong_value("timeout()", seconds, "a number of seconds, or None")
         return self._driver.timeout(seconds)
 
     def run(self) -> None:
