@@ -167,7 +167,7 @@ def replace_file(path: str, content: bytes) -> None:
             # The error of a file descriptor does not name the file.
             raise OSError(error.errno, error.strerror, path) from error
         raise
-    _sync_directory(folder)
+    sync_directory(folder)
 
 
 def _make_temporary(folder: str, name: str) -> tuple[int, str]:
@@ -212,8 +212,8 @@ def _mode(path: str) -> int | None:
     return stat.S_IMODE(found.st_mode)
 
 
-def _sync_directory(folder: str) -> None:
-    """Make the rename durable: without this sync, a machine that loses power may come up with the old file."""
+def sync_directory(folder: str) -> None:
+    """Make renames and new files in a folder durable: a machine that loses power may come up without them."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

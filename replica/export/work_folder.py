@@ -21,7 +21,7 @@ from protocol.rows.compiler import Row
 from protocol.rows.table import Table
 
 from ..config.checked_json import checked, with_checksum
-from ..config.checkpoint import FileCheckpointStore
+from ..config.checkpoint import FileCheckpointStore, sync_directory
 from ..config.folder_names import fitting
 from ..config.schema_store import SUFFIX, FileSchemaStore
 from .disk_errors import disk_errors
@@ -209,6 +209,8 @@ class WorkFolder:
     def _commit(self) -> None:
         for synced in self._synced:
             synced.result()
+        if self._synced:
+            sync_directory(self._folder)
         self._synced = []
         self._set_meta("parts", str(self._parts))
         self._db.execute("COMMIT")
@@ -392,6 +394,7 @@ class WorkFolder:
             path = os.path.join(self._target, CHECKPOINT + SUFFIX)
             os.replace(os.path.join(self._folder, CHECKPOINT + SUFFIX), path)
         # Last, because it shows that the export is whole.
+        sync_directory(self._target)
         FileCheckpointStore(os.path.join(self._target, CHECKPOINT)).save(place)
         self.close()
         shutil.rmtree(self._folder)
@@ -481,6 +484,7 @@ class WorkFolder:
             check_part(self._db, path, path if os.path.exists(path) else target)
             if os.path.exists(path):
                 os.replace(path, target)
+        sync_directory(folder)
 
     def _meta(self, name: str) -> str | None:
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

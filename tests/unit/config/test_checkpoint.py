@@ -325,7 +325,7 @@ assert store.load() == FIRST
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
-    "call", ["tempfile.mkstemp", "os.fsync", "os.replace", "replica.config.checkpoint._sync_directory"]
+    "call", ["tempfile.mkstemp", "os.fsync", "os.replace", "replica.config.checkpoint.sync_directory"]
 )
 def test_a_kill_around_each_step(path: Path, call: str, moment: str) -> None:
     FileCheckpointStore(path).save(FIRST)
@@ -341,7 +341,7 @@ store.save(SECOND)
 """
     result = run_child(path, code)
     assert result.returncode == KILLED, result.stderr
-    is_renamed = call.endswith("_sync_directory") or (call, moment) == ("os.replace", "after")
+    is_renamed = call.endswith("sync_directory") or (call, moment) == ("os.replace", "after")
     is_left = not is_renamed and (call, moment) != ("tempfile.mkstemp", "before")
     assert only_file(path) != is_left
     assert FileCheckpointStore(path).load() == (SECOND if is_renamed else FIRST)
