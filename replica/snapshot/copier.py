@@ -21,7 +21,6 @@ from protocol.errors import (
     ServerError,
 )
 
-from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.reconnect import FailureCount, is_passing_refusal
 from ..source.hidden_from_user import DENIED
@@ -53,7 +52,6 @@ from .touches import Row
 from .transaction_touches import TableId
 from .window import Step, Window
 
-_LOGGER: Final = logging.getLogger(__name__)
 # Chunks that are read ahead of the stream, besides those being read.
 _AHEAD: Final = 3
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
@@ -67,8 +65,8 @@ _BUSY: Final = frozenset({1205, 1213, 1317, 3024, 1969})
 _MET_WRITERS: Final = frozenset({1205, 1213})
 # No such column or key: the table was changed after its plan was read, or a condition of the user names it.
 _OTHER_COLUMNS: Final = frozenset({1054, 1176})
-# How often a table's rows may contradict its shape in the same way, or a read fail for the same reason, with nothing
-# read in between: six seconds.
+# How often a read may fail in one way, or rows contradict their table, with nothing read in between: six seconds.
+# Locks of others are waited for, and a warning says so each time.
 _MOST_MISMATCHES: Final = 60
 _TARGET_BYTES: Final = 4 << 20
 # The first rows of so many tables are read in one read view, as long as they have no more bytes than one chunk. A
@@ -216,8 +214,10 @@ class Copier:
         if isinstance(error, SchemaMismatchError) or is_refused:
             # The table was altered meanwhile; or the server says one thing of it, and sends another.
             times = self._mismatches[str(error)]
-            if times >= _MOST_MISMATCHES and not (isinstance(error, ServerError) and error.code in _BUSY):
-                raise error
+            if times and not times % _MOST_MISMATCHES:
+                if not (isinstance(error, ServerError) and error.code in _BUSY):
+                    raise error
+                waiting_tables.tell_again(error, table, self._options.address, logging.WARNING)
             self._mismatches[str(error)] += 1
             self._plans.pop(table, None)
             await asyncio.sleep(_PAUSES[min(times, len(_PAUSES) - 1)])
@@ -227,8 +227,7 @@ class Copier:
             isinstance(error, ServerError) and is_passing_refusal(error)
         ):
             delay = self._options.reconnect.delay(failures.add(error))
-            facts = log_facts("read-again", source=self._options.address, table=".".join(table), error=error)
-            _LOGGER.info("reading %s.%s: %s -- trying again", *table, error, extra=facts)
+            waiting_tables.tell_again(error, table, self._options.address, logging.INFO)
             await asyncio.sleep(delay)
         elif type(error) is ServerError and error.code in DENIED:
             raise denied(error, table)

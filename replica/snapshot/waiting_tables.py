@@ -3,6 +3,8 @@
 import logging
 from typing import Final
 
+from protocol.errors import ReplicaError
+
 from ..config.log_facts import log_facts
 from ..config.steady_time import steady_time
 from ..sql.quoting import first_names
@@ -65,6 +67,12 @@ class WaitingTables:
                     first_names(xids),
                     extra=log_facts("copy-awaits-xa", source=source, table=name, xids=first_names(xids)),
                 )
+
+
+def tell_again(error: ReplicaError, table: TableId, source: str, level: int) -> None:
+    """Tell that a chunk is read again."""
+    facts = log_facts("read-again", source=source, table=".".join(table), error=error)
+    _LOGGER.log(level, "reading %s.%s: %s -- trying again", *table, error, extra=facts)
 
 
 def _awaited(copy: SnapshotCopy, identity: TableId, table: TableCopy) -> list[str]:

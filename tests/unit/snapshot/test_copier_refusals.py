@@ -52,10 +52,13 @@ async def test_a_table_that_is_altered_for_ever(monkeypatch: pytest.MonkeyPatch)
         await copier._after(refusal, ("s", "t"), FailureCount())
 
 
-async def test_a_table_that_is_busy_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that another transaction holds for minutes is waited for."""
+async def test_a_table_that_is_locked_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by LOCK TABLES, where lock_wait_timeout is short: it is waited for."""
     monkeypatch.setattr("replica.snapshot.copier._PAUSES", (0,))
     copier = Copier(Options.build("mysql://u@h", {}), SnapshotCopy(), lambda: LOWEST)
     refusal = ServerError(1205, "HY000", "Lock wait timeout exceeded; try restarting transaction")
-    for _ in range(1000):
+    for _ in range(122):
         await copier._after(refusal, ("s", "t"), FailureCount())
+    assert [vars(record)["event"] for record in caplog.records] == ["read-again"] * 2
