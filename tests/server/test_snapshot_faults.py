@@ -165,7 +165,7 @@ async def test_the_policy_holds_for_the_connections_that_read(
     make_table(server, schema, "t", ROWS)
     opened = 0
 
-    async def refuse(cls: type[Session], options: object) -> Session:
+    async def refuse(cls: type[Session], *given: object) -> Session:
         nonlocal opened
         opened += 1
         raise ConnectionLostError("no connection for the copy")
