@@ -83,7 +83,8 @@ class BinlogPosition:
         (mine, number), (others, other_number) = split_file_name(self.file), split_file_name(other.file)
         if mine != others or not number or not other_number:
             raise ConfigurationError(
-                f"{self} and {other} cannot be ordered: their files are of different logs"
+                f"{self} and {other} cannot be ordered: their files are of different logs, or log_bin was renamed -- "
+                "start in a file of the new name, and stop there"
             )
         return int(number) < int(other_number)
 

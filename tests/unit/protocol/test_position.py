@@ -61,7 +61,7 @@ def test_offsets_of_one_file_are_ordered_whatever_its_name() -> None:
 
 @pytest.mark.parametrize("file", ["other.000001", "binlog", "binlog.x", f"binlog.{'1' * 5000}", "binlog.²"])
 def test_positions_of_different_logs_have_no_order(file: str) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be ordered"):
+    with pytest.raises(ConfigurationError, match=r"cannot be ordered: .* log_bin was renamed"):
         assert BinlogPosition("binlog.000001", 4) < BinlogPosition(file, 4)
 
 
