@@ -14,8 +14,8 @@ No value loses information:
     int, YEAR, BIT      number (of up to 64 bits, more than a double's 53)
     FLOAT, DOUBLE       number that reads back as the same double; or "NaN", "Infinity", "-Infinity"
     DECIMAL             string, all digits of its scale: "1.50"
-    DATE, DATETIME      string in ISO 8601: "2026-01-31", "2026-01-31T23:59:59.500000"; zero and partial dates as MySQL
-                        prints them: "0000-00-00 00:00:00"
+    DATE, DATETIME      string in ISO 8601: "2026-01-31", "2026-01-31T23:59:59.500000"; zero and partial dates as
+                        MySQL prints them: "0000-00-00 00:00:00"
     TIMESTAMP           the same followed by "+00:00"
     TIME                string as MySQL prints it: "-838:59:59.000001"
     strings             string; bytes that are invalid in the character set are "\\ufffd", and the line has:
