@@ -79,7 +79,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 _EPILOG: Final = """\
 Text is for people: one line per transaction (time in UTC, GTID, position), then one line per change, cut at the width
 of the terminal. NO_COLOR=1 turns colours off. JSON is one object per line, as decode writes it: row changes have
-"op", all other events "event".
+"op", all other events "event". SQL has generated columns, too, which servers refuse to have written: for tables with
+such columns relay the log, and print its files with decode --format sql.
 
 Ctrl-C, SIGTERM and SIGHUP (the terminal is closed, without nohup) stop it cleanly: the exit code is 0, and the last
 line on standard error says where to resume. A transaction that was only printed in part is sent again from its
