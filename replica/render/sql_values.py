@@ -237,27 +237,24 @@ def _json_text_literal(value: JsonValue) -> str:
 
 def _is_json_text(value: JsonValue) -> bool:
     """Whether servers read the value back unchanged from its JSON text."""
-    if isinstance(value, dict):
-        return all(map(_is_json_text, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_json_text, value))
-    return (
-        _is_read_exactly(value) if isinstance(value, float) else value is None or isinstance(value, str | int)
-    )
+    return _is_made_of(value, _is_read_back)
 
 
-def _is_read_exactly(value: float) -> bool:
-    """Whether JSON text gives this double: MySQL 5.7 to 8.4 read 110 of 1,000 doubles of 17 digits as another one."""
-    return not value or (1e-5 < abs(value) < 1e15 and float(f"{value:.15g}") == value)
+def _is_read_back(value: JsonValue) -> bool:
+    """For a value without members: MySQL 5.7 to 8.4 read 110 of 1,000 doubles of 17 digits as another one."""
+    if isinstance(value, float):
+        return not value or (1e-5 < abs(value) < 1e15 and float(f"{value:.15g}") == value)
+    return _has_json_type(value)
 
 
-def _has_json_types(value: JsonValue) -> bool:
-    """Whether JSON has all types of the value."""
-    if isinstance(value, dict):
-        return all(map(_has_json_types, value.values()))
-    if isinstance(value, list):
-        return all(map(_has_json_types, value))
+def _has_json_type(value: JsonValue) -> bool:
     return value is None or isinstance(value, str | int | float)
+
+
+def _is_made_of(value: JsonValue, is_one: Callable[[JsonValue], bool]) -> bool:
+    """Whether ``is_one`` holds for the value or, if it is an array or object, for all values inside."""
+    members = list(value.values()) if isinstance(value, dict) else value
+    return all(_is_made_of(one, is_one) for one in members) if isinstance(members, list) else is_one(members)
 
 
 def _json_member(value: JsonValue) -> str:
@@ -365,7 +362,7 @@ def _form(form: str, name: str, write: Literal) -> Literal:
 def _json_text_of(document: JsonDocument) -> str:
     """The document's text as the target prints it: MySQL 5.7 has 1 for 1.0, and servers round doubles differently."""
     text = _json_text_literal(document.value)
-    if not _has_json_types(document.value):
+    if not _is_made_of(document.value, _has_json_type):
         return text
     same = f"JSON_EXTRACT({text}, '$')" if _is_json_text(document.value) else _json_literal(document)
     return f"CAST({same} AS CHAR CHARACTER SET utf8mb4)"
