@@ -233,6 +233,9 @@ def _problems(
 def _differences(witness: str, known: Shape, real: Shape) -> Iterator[str]:
     for ours, theirs in zip(known.columns, real.columns, strict=False):
         unsure = None in (ours.nullable, theirs.nullable)
+        if not ours.type:
+            # Its character set or a label is not known.
+            theirs = replace(theirs, type="", numbers=(), charset=None, labels=())
         if replace(ours, nullable=None) != replace(theirs, nullable=None) or (
             not unsure and ours.nullable != theirs.nullable
         ):
@@ -242,9 +245,19 @@ def _differences(witness: str, known: Shape, real: Shape) -> Iterator[str]:
         yield f"{witness} has {len(real.columns)} columns, the history {len(known.columns)}"
     if known.charset is not None and known.charset != real.charset:
         yield f"{witness} has the default {real.charset}, the history {known.charset}"
-    if known.primary_key != real.primary_key and not (known.keys is None and known.primary is None):
+    is_told = known.is_whole or known.primary_key
+    if (
+        is_told
+        and known.primary_key != real.primary_key
+        and not (known.keys is None and known.primary is None)
+    ):
         yield f"{witness} has the key {real.primary_key}, the history {known.primary_key}"
-    if known.keys is not None and real.keys is not None and _keys(known.keys) != _keys(real.keys):
+    if (
+        known.is_whole
+        and known.keys is not None
+        and real.keys is not None
+        and _keys(known.keys) != _keys(real.keys)
+    ):
         yield f"{witness} has the keys {_keys(real.keys)}, the history {_keys(known.keys)}"
 
 
