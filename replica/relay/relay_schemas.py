@@ -22,6 +22,7 @@ from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
 from ..schemas.logged_statements import LogTraits
+from ..schemas.past_history import is_doubtful
 from ..schemas.reading import TableReader, traits_of
 from ..schemas.reconciliation import only_tables
 from ..schemas.schema_keeper import identity_of, stored_history
@@ -159,7 +160,9 @@ class RelaySchemas:
 async def _learn(history: SchemaHistory, reader: TableReader) -> None:
     """Enter tables whose columns are not known at the head, the end of the files, as the source has them now."""
     known, place = history.catalog, history.head
-    names = [table for table in await reader.names() if not isinstance(known.get(table), Shape)]
+    names = [
+        table for table in await reader.names() if (state := known.get(table)) is None or is_doubtful(state)
+    ]
     if not names:
         # Each connection would read the columns of all tables.
         return
