@@ -40,7 +40,8 @@ def redefine(
     if name in table.fields() and not table.is_taken(step):
         if any(map(is_changed, table.values(name))):
             raise refused(table.name, f"the server changes values of {name} in the new type {column.kind}")
-        _check_characters(table, name, column.charset or known.kinds.get(_CHARSET, ""), sql_mode)
+        if column.kind != "JSON":
+            _check_characters(table, name, column.charset or known.kinds.get(_CHARSET, ""), sql_mode)
     if known.set_default(name, column, table.fields()):
         known.kinds[name] = column.kind
 
