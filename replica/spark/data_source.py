@@ -34,7 +34,7 @@ from ..files.log_files import LogFile, find_log_files
 from ..spool.live_log import LiveLog
 from ..spool.offsets import Offset, parse_offset
 from ..spool.pieces import LogPiece
-from ..spool.placed_shapes import between, shapes_of
+from ..spool.placed_shapes import PlacedShapes, SharedShapes, between, shapes_of
 from ..spool.planner import plan_files, shown_progress
 from ..spool.storage import find_stored_logs, is_uri
 from .envelope import envelope_schema
@@ -197,7 +197,16 @@ def file_pieces(options: SourceOptions, max_bytes: int) -> list[LogPiece]:
     paths = [file.path for file in files if file.path is not None and not is_uri(file.path)]
     histories = relayed_histories(paths, settings.keys()) if paths else []
     shapes = shapes_of(histories, table_filter(settings.tables, settings.exclude_tables))
-    return [replace(piece, shapes=between(shapes, *piece.places)) for piece in pieces] if shapes else pieces
+    if not shapes:
+        return pieces
+    placed: list[LogPiece] = []
+    shared: PlacedShapes = {}
+    for piece in pieces:
+        found = between(shapes, *piece.places)
+        if found != shared:
+            shared = SharedShapes(found)
+        placed.append(replace(piece, shapes=shared))
+    return placed
 
 
 def _live_pieces(options: SourceOptions, sender: PieceSender) -> list[LogPiece]:

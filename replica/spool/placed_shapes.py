@@ -4,9 +4,11 @@ A piece has the shapes for its table maps without column names, so a task need n
 schema history: the spool's (``live_names``), or that of a relay beside its files.
 """
 
+import pickle
 import sys
+import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Final
 
@@ -58,6 +60,37 @@ def between(shapes: PlacedShapes, begin: Key, end: Key) -> PlacedShapes:
         last = next((number for number, (place, _) in enumerate(states) if place <= begin), len(states) - 1)
         if first <= last:
             found[table] = states[first : last + 1]
+    return found
+
+
+class SharedShapes(Mapping[str, tuple[tuple[Key, Shape | None], ...]]):
+    """Shapes that many pieces have: pickled with each piece, but compressed, and once for all of them.
+
+    Those of 5,000 tables are 4.5 MB, and a log of a terabyte has 8,000 pieces.
+    """
+
+    def __init__(self, shapes: PlacedShapes) -> None:
+        self._shapes = shapes
+        self._packed: bytes | None = None
+
+    def __getitem__(self, table: str) -> tuple[tuple[Key, Shape | None], ...]:
+        return self._shapes[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], PlacedShapes], tuple[bytes]]:
+        """A task gets the plain mapping."""
+        if self._packed is None:
+            self._packed = zlib.compress(pickle.dumps(dict(self._shapes)), 1)
+        return _unpacked, (self._packed,)
+
+
+def _unpacked(data: bytes) -> PlacedShapes:
+    found: PlacedShapes = pickle.loads(zlib.decompress(data))
     return found
 
 
