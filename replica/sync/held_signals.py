@@ -47,7 +47,11 @@ class HeldSignals:
             if callable(handler):
                 held = _Handler(handler, self)
                 self._held.append((number, held))
-                signal.signal(number, held)
+                try:
+                    signal.signal(number, held)
+                except ValueError:
+                    # The first thread of a second interpreter, or of an embedded one: it runs no handlers either.
+                    return
 
     def release(self) -> None:
         """End: from here on exceptions are raised where the handlers run."""

@@ -6,6 +6,7 @@ import itertools
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,6 +149,26 @@ def test_ctrl_c_as_a_helper_thread_begins_to_wait(source: DemoSource) -> None:
     command = [sys.executable, "-c", _AS_THE_HELPER_BEGINS, source.dsn]
     result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (result.stdout, result.stderr) == ("interrupted closed\n", "")
+
+
+def test_a_first_thread_that_is_none_for_signals(source: DemoSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a second interpreter, as below mod_wsgi, and in embedded ones: no stream could be opened, a ValueError."""
+    found: list[int] = []
+
+    def read() -> None:
+        monkeypatch.setattr(threading, "main_thread", threading.current_thread)
+        with replica.sync.connect(source.dsn, start="earliest", stop="now") as stream:
+            found.append(sum(1 for _ in stream))
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join(SECONDS)
+    finally:
+        monkeypatch.undo()
+        assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    assert found == [1283]
 
 
 def test_the_second_ctrl_c_is_raised_at_once() -> None:
