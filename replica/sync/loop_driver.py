@@ -121,22 +121,26 @@ class LoopDriver:
         its exception comes up behind the wait, the next call returns the item: Python runs handlers at calls, and
         there is none between the last look at ``fetched`` and the return.
         """
-        if self.fetched is None or self.fetched[0] is not items:
-            try:
-                self.run(self._fetch(items), deadline=self._deadline)
-            except StopAsyncIteration:
-                raise StopIteration from None
-            except RuntimeError:
-                if self._is_closed:
+        while True:
+            if self.fetched is None or self.fetched[0] is not items:
+                try:
+                    self.run(self._fetch(items), deadline=self._deadline)
+                except StopAsyncIteration:
                     raise StopIteration from None
-                raise
-        fetched, self.fetched = self.fetched, None
-        assert fetched is not None
-        item: _Result = fetched[1]
-        return item
+                except RuntimeError:
+                    if self._is_closed:
+                        raise StopIteration from None
+                    raise
+            fetched, self.fetched = self.fetched, None
+            # None: another thread has taken it.
+            if fetched is not None:
+                item: _Result = fetched[1]
+                return item
 
     async def _fetch(self, items: _Items[Any]) -> None:
-        self.fetched = items, await items.__anext__()
+        # Another thread may not have taken its item yet.
+        if self.fetched is None or self.fetched[0] is not items:
+            self.fetched = items, await items.__anext__()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         # Made here: the helper thread must not make another one meanwhile.

@@ -122,3 +122,26 @@ def test_two_threads_that_ask_for_the_next_batch_lose_none(
     monkeypatch.setattr(stream._driver, "call", ask_twice)
     with stream:
         assert [repr(event) for event in stream] == expected
+
+
+@pytest.mark.parametrize("kind", ["events", "batches"])
+def test_two_threads_that_wait_for_the_next_item_lose_none(
+    source: DemoSource, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The second one's item took the place of the first one's, and one of the threads got an AssertionError."""
+    fetch = LoopDriver._fetch
+
+    async def fetch_twice(self: LoopDriver, awaited: Any) -> None:
+        await fetch(self, awaited)
+        await fetch(self, awaited)
+
+    def read() -> list[str]:
+        with replica.sync.connect(source.dsn, start="earliest", stop="now") as stream:
+            items: Iterator[Any] = (
+                stream if kind == "events" else stream.batches(max_rows=20, max_seconds=None)
+            )
+            return [repr(getattr(item, "changes", item)) for item in items]
+
+    expected = read()
+    monkeypatch.setattr(LoopDriver, "_fetch", fetch_twice)
+    assert read() == expected
