@@ -345,8 +345,8 @@ class BinlogStream(OneProcess, GroupedStream):
     async def _connect(self) -> None:
         if self._upkeep.source is not None or self._has_ended:
             raise RuntimeError("a stream is opened once: connect a new stream with start=stream.checkpoint")
-        self._loop.begin()
         self._show("connecting")
+        self._loop.begin()
         try:
             await self._open_first(await self._upkeep.load() or self._options.start)
         except BaseException as error:
