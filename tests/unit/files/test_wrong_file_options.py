@@ -13,7 +13,7 @@ from protocol.errors import ConfigurationError
 from replica import KeyFile, open_binlog
 from tests.support.log_builder import numbered_log
 
-WRONG = [5, 1.5, [5], object(), int, {"a": 5}, {5: "a"}]
+WRONG = [5, 1.5, [5], int, {"a": 5}, {5: "a"}]
 
 
 @pytest.mark.parametrize("name", ["schema", "keyring", "key_file", "cells"])
