@@ -160,6 +160,7 @@ def _find(path: str) -> list[LogFile]:
         paths: Sequence[str] = _read_index(path)
     elif glob.has_magic(path) and not os.path.exists(path):
         paths = sorted((found for found in glob.glob(path) if not found.endswith(".index")), key=log_order)
+        tell_gaps(path, paths)
     else:
         paths = [path]
     return [LogFile(base_name(one), path=one) for one in paths]
@@ -204,15 +205,25 @@ def check_order(index: str, files: Sequence[str]) -> None:
                 f"{index} is damaged, {base_name(file)} follows {base_name(before)} in it: write the files' names "
                 "into it, a line each, the oldest first"
             )
-        # The import takes 2 ms, and hardly any index needs it.
-        import logging
+        _tell_gap(index, before, file)
 
-        logging.getLogger(__name__).warning(
-            "%s: %s follows %s; files between them are missing, and changes in them do not come",
-            index,
-            base_name(file),
-            base_name(before),
-        )
+
+def tell_gaps(where: str, names: Sequence[str]) -> None:
+    """Warn of files that are missing between these, which a pattern or folder has: somebody may have deleted them."""
+    for before, name in gaps(names):
+        _tell_gap(where, before, name)
+
+
+def _tell_gap(where: str, before: str, name: str) -> None:
+    # The import takes 2 ms, and hardly any log needs it.
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "%s: %s follows %s; files between them are missing, and changes in them do not come",
+        where,
+        base_name(name),
+        base_name(before),
+    )
 
 
 def damaged_index(path: str) -> ConfigurationError:

@@ -17,7 +17,7 @@ from protocol.constants import BINLOG_MAGIC, EVENT_HEADER_SIZE
 from protocol.position import file_number
 
 from ..files.cuts import HeaderWalk
-from ..files.log_files import LogFile, gaps
+from ..files.log_files import LogFile
 from .pieces import LogPiece
 from .storage import is_uri
 
@@ -29,13 +29,8 @@ _PROGRESS_SECONDS: Final = 5.0
 def plan_files(files: Sequence[LogFile], max_bytes: int) -> list[LogPiece]:
     """The pieces of these files in the order of the log, each of about ``max_bytes``, and of a transaction at least.
 
-    Files that are missing between these are a warning. Planning logs its progress every few seconds. A file that is
-    still being written is planned up to its present end.
+    Planning logs its progress every few seconds. A file that is still being written is planned up to its present end.
     """
-    for before, name in gaps(file.name for file in files):
-        _LOGGER.warning(
-            "%s follows %s; files between them are missing: their changes do not come", name, before
-        )
     pieces: list[LogPiece] = []
     begun = shown = time.monotonic()
     planned, size = 0, sum(file.size or 0 for file in files)

@@ -18,7 +18,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, S3Fi
 
 from protocol.errors import CheckpointError, ConfigurationError
 
-from ..files.log_files import LogFile, base_name, log_order
+from ..files.log_files import LogFile, base_name, log_order, tell_gaps
 
 #: No storage options: all come from the environment.
 NO_STORAGE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -151,9 +151,9 @@ def find_stored_logs(uri: str, options: Mapping[str, str]) -> list[LogFile]:
     names = [name for name in names if fnmatch.fnmatchcase(name, pattern) and not name.endswith(".index")]
     if not names:
         raise ConfigurationError(f"no binlog files: {uri!r} names none")
-    return [
-        LogFile(base_name(name), path=f"{scheme}://{folder}/{name}") for name in sorted(names, key=log_order)
-    ]
+    names.sort(key=log_order)
+    tell_gaps(uri, names)
+    return [LogFile(base_name(name), path=f"{scheme}://{folder}/{name}") for name in names]
 
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, str]:

@@ -254,12 +254,3 @@ def test_a_file_that_is_gone_when_it_is_read(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ConfigurationError, match=r"binlog\.000001: No such file"):
         read_all(pieces)
-
-
-def test_files_that_are_missing_in_between(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for number in (8, 9, 10, 12):
-        write_numbered(tmp_path / f"binlog.{number:06}", [1])
-    planner.plan_files(find_log_files(tmp_path), 1 << 20)
-    assert [one.message.partition(";")[0] for one in caplog.records] == [
-        "binlog.000012 follows binlog.000010"
-    ]

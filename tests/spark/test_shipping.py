@@ -125,13 +125,17 @@ def test_objects_of_two_queries_with_one_folder(logs: Path, tmp_path: Path) -> N
     assert read_all([shipped]) == expected
 
 
-def test_files_by_uri(logs: Path) -> None:
+def test_files_by_uri(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = find_stored_logs(f"file://{logs}", NO_STORAGE)
     assert [file.name for file in found] == ["binlog.000001", "binlog.000002", "binlog.000003"]
     found = find_stored_logs(f"file://{logs}/binlog.*", NO_STORAGE)
     assert [file.name for file in found] == ["binlog.000001", "binlog.000002", "binlog.000003"]
     with pytest.raises(ConfigurationError, match="no binlog files"):
         find_stored_logs(f"file://{logs}/other.*", NO_STORAGE)
+    assert not caplog.records
+    (logs / "binlog.000002").unlink()
+    find_stored_logs(f"file://{logs}", NO_STORAGE)
+    assert "binlog.000003 follows binlog.000001; files between them are missing" in caplog.text
 
 
 def test_what_a_sender_does_where_folders_are_shared(logs: Path) -> None:

@@ -402,3 +402,16 @@ def test_a_torn_tail(path: Path) -> None:
                 next(file)
             with pytest.raises(TruncatedError):
                 next(file)
+
+
+def test_files_that_are_missing_in_between(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody has deleted one: a folder and a pattern told nothing, and its changes did not come."""
+    for number in (9, 10, 12):
+        (tmp_path / f"bin.{number:06}").write_bytes(numbered_log(1, first=number).data)
+    for source in (tmp_path, tmp_path / "bin.*"):
+        caplog.clear()
+        assert numbers(open_binlog(source)) == [9, 10, 12]
+        assert "bin.000012 follows bin.000010; files between them are missing" in caplog.text
+    caplog.clear()
+    assert numbers(open_binlog([tmp_path / "bin.000009", tmp_path / "bin.000012"])) == [9, 12]
+    assert not caplog.records
