@@ -335,8 +335,9 @@ def test_what_a_stream_needs(mysql97: Server, readers: Readers) -> None:
     schema = spark_schema(source)
     with pytest.raises(ConfigurationError, match="spoolDir"):
         source.streamReader(schema)
+    end = json.dumps(Offset("binlog.000001", 4, None, None, 1).to_dict())
     with pytest.raises(ConfigurationError, match="endingOffsets: a stream has no end"):
-        BinlogDataSource({"user": "u", "endingOffsets": "{}"}).streamReader(schema)
+        BinlogDataSource({"user": "u", "endingOffsets": end}).streamReader(schema)
 
 
 def test_a_second_query_leaves_the_objects_of_the_first_alone(
