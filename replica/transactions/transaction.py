@@ -288,6 +288,8 @@ class FileTransaction(_TransactionFacts):
         self._event: Any = None
         self._source: Iterator[Change] | None = None
         self._made = 0
+        # Whether the last change has been handed out.
+        self._is_whole = False
 
     def __iter__(self) -> Iterator[Change]:
         # A change costs 0.2 us less than by `__next__`, which a loop would call for each. It goes on behind an error,
@@ -295,8 +297,9 @@ class FileTransaction(_TransactionFacts):
         return chain(self._rest(), map(next, repeat(self)))
 
     def __next__(self) -> Change:
-        for change in self._rest():
-            return change
+        if not self._is_whole:
+            for change in self._rest():
+                return change
         raise StopIteration
 
     def _rest(self) -> Iterator[Change]:
@@ -309,6 +312,7 @@ class FileTransaction(_TransactionFacts):
         while self._event is None:
             event = self._first_event()
             if event is None:
+                self._is_whole = True
                 return None
             try:
                 self._source = unit.changes_of(event)
