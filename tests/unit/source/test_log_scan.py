@@ -54,7 +54,7 @@ async def scanned(source: SocketSource, start: BinlogPosition | GtidSet, end: Bi
             found.append(event.sql)
         return False
 
-    options = Options.build(source.dsn, {"connect_timeout": 0.3})
+    options = Options.build(source.dsn, {"connect_timeout": 1})
     session = await first_host(options, Session.open)
     try:
         scan = LogScan(session.options, await ask(session))

@@ -146,7 +146,8 @@ def test_of_a_stream(way: str) -> None:
     torn = [place for place, found in results if isinstance(found, RuntimeError)]
     wrong = [place for place, found in results if found != expected and place not in torn]
     assert wrong == []
-    assert 100 < len(torn) < len(results) - 50
+    # Python 3.13 has half as many places as 3.11.
+    assert min(len(torn), len(results) - len(torn)) > 30
 
 
 @pytest.mark.parametrize("way", WAYS)
