@@ -61,7 +61,7 @@ def _told(state: Shape | Unknown | None) -> Shape | Unknown | None:
     """The state for users, who get a shape only if it has all columns with their types."""
     if not isinstance(state, Shape) or state.is_whole:
         return state
-    names = ", ".join(column.name for column in state.columns if not column.type)
+    names = ", ".join(state.untyped)
     return Unknown(f"the types of these columns are not known: {names}" if names else "columns are not known")
 
 

@@ -1,5 +1,6 @@
 """Character sets of columns: from CHARACTER SET and COLLATE in DDL to a name, and what a set does to sizes."""
 
+from functools import cache
 from typing import Final
 
 from protocol.charset import charset_by_name
@@ -21,7 +22,7 @@ class UnknownTextError(UnknownShapeError):
 NO_SHAPE: Final = (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError)
 #: Sets in which the characters of ASCII are not its bytes.
 NOT_ASCII: Final = frozenset({"ucs2", "utf16", "utf16le", "utf32", "swe7"})
-_ANY_CHARACTER: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
+ANY_CHARACTER: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "ucs2"})
 
 
@@ -67,7 +68,7 @@ def stores(name: str, text: str) -> bool:
     """Whether a set is known to have all characters of a text, so that a label stays as it is written."""
     if not is_characters(text):
         return False
-    if name in _ANY_CHARACTER:
+    if name in ANY_CHARACTER:
         return True
     if name in _BASIC_PLANE:
         return all(ord(character) < 0x10000 for character in text)
@@ -75,8 +76,7 @@ def stores(name: str, text: str) -> bool:
     if charset is None or charset.decode is None:
         return text.isascii()
     if charset.max_bytes == 1:
-        characters = charset.decode(bytes(range(256)))
-        return all(character in characters for character in text)
+        return _characters(name).issuperset(text)
     wide = WIDE_SETS.get(name)
     codec = charset.codec if wide is None else wide.codec
     if codec is None:
@@ -85,3 +85,14 @@ def stores(name: str, text: str) -> bool:
         return charset.decode(text.encode(codec)) == text
     except UnicodeEncodeError:
         return False
+
+
+@cache
+def _characters(name: str) -> frozenset[str]:
+    """The characters of a set whose characters are single bytes. A table of texts asks for each of them."""
+    charset = charset_by_name(name)
+    return (
+        frozenset()
+        if charset is None or charset.decode is None
+        else frozenset(charset.decode(bytes(range(256))))
+    )

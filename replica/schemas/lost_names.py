@@ -60,13 +60,7 @@ def mismatch(
 ) -> SchemaMismatchError:
     """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
     reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
-    unsure = [
-        column.name
-        for state in states
-        if isinstance(state, Shape)
-        for column in state.columns
-        if not column.type
-    ]
+    unsure = [name for state in states if isinstance(state, Shape) for name in state.untyped]
     if unsure:
         reasons.append(f"no statement tells the type or the labels of {', '.join(dict.fromkeys(unsure))}")
     reasons += [state.reason for state in states if isinstance(state, Unknown)]

@@ -153,7 +153,12 @@ class Shape:
     @property
     def is_whole(self) -> bool:
         """Whether all columns are known with their definitions."""
-        return self.lost == (0, 0) and all(column.type for column in self.columns)
+        return self.lost == (0, 0) and not self.untyped
+
+    @property
+    def untyped(self) -> list[str]:
+        """The names of the columns whose type is not known."""
+        return [column.name for column in self.columns if not column.type]
 
     @property
     def visible(self) -> tuple[ColumnShape, ...]:
@@ -176,8 +181,8 @@ class Shape:
 
     def _implied_key(self) -> Key | None:
         columns = {column.name: column for column in self.columns}
-        unsure = {column.name for column in self.columns if not column.type}
-        if any(length and name in unsure for key in self.keys or () for name, length in key.parts):
+        untyped = self.untyped
+        if any(length and name in untyped for key in self.keys or () for name, length in key.parts):
             # The prefix may be the whole column.
             return None
         for key in self.keys or ():

@@ -208,14 +208,15 @@ class Copier:
 
     async def _after(self, error: ReplicaError, table: TableId, failures: FailureCount) -> None:
         """Decide what a failed window means; raise if trying again is of no use, or the user's policy says so."""
-        is_refused = isinstance(error, ServerError) and (
-            error.code in {_ALTERED, *_BUSY} or self._is_outdated(error, table)
+        is_busy = isinstance(error, ServerError) and error.code in _BUSY
+        is_altered = isinstance(error, SchemaMismatchError) or (
+            isinstance(error, ServerError) and (error.code == _ALTERED or self._is_outdated(error, table))
         )
-        if isinstance(error, SchemaMismatchError) or is_refused:
+        if is_busy or is_altered:
             # The table was altered meanwhile; or the server says one thing of it, and sends another.
             times = self._mismatches[str(error)]
             if times and not times % _MOST_MISMATCHES:
-                if not (isinstance(error, ServerError) and error.code in _BUSY):
+                if not is_busy:
                     raise error
                 waiting_tables.tell_again(error, table, self._options.address, logging.WARNING)
             self._mismatches[str(error)] += 1

@@ -21,7 +21,7 @@ _CHARSET = ""
 def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
     """What CREATE TABLE says of columns: the defaults that are plain values, and ``TableState.kinds``."""
     columns = action.columns or ()
-    kinds = {"": action.charset} | {column.name: column.kind for column in columns}
+    kinds = {_CHARSET: action.charset} | {column.name: column.kind for column in columns}
     return {column.name: column.default for column in columns if not column.is_filled}, kinds
 
 

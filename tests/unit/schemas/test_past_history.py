@@ -108,6 +108,12 @@ def test_conditional_clauses(clause: str, expected: str) -> None:
     assert text_of(past_of(catalog, [f"ALTER TABLE t {clause}"], MARIADB)) == expected
 
 
+def _history(catalog: Catalog, statements: list[str]) -> SchemaHistory:
+    """The history before a catalog that these statements have led to, one at each place."""
+    logged = [LoggedStatement(place(n), Statement(sql, "shop", MYSQL)) for n, sql in enumerate(statements)]
+    return history_before("uuid", BEGIN, catalog, logged)
+
+
 def test_tables_that_the_log_creates_are_known_from_there() -> None:
     statements = [
         "CREATE TABLE u (a INT, b INT, c ENUM('x'))",
@@ -118,8 +124,7 @@ def test_tables_that_the_log_creates_are_known_from_there() -> None:
     ]
     catalog = catalog_of("CREATE TABLE t (z INT, a INT)")
     apply(catalog, *statements)
-    logged = [LoggedStatement(place(n), Statement(sql, "shop", MYSQL)) for n, sql in enumerate(statements)]
-    history = history_before("uuid", BEGIN, catalog, logged)
+    history = _history(catalog, statements)
     states = [text_of(history.shape_at(TableName("shop", "u"), at)) for at in (BEGIN, *map(place, range(5)))]
     assert states == [
         "none",
@@ -134,8 +139,7 @@ def test_tables_that_the_log_creates_are_known_from_there() -> None:
 def test_a_log_that_lacks_a_statement() -> None:
     statements = ["CREATE TABLE u (a INT, b INT)", "ALTER TABLE u ADD c INT"]
     catalog = catalog_of("CREATE TABLE u (b INT, a INT, c INT)")
-    logged = [LoggedStatement(place(n), Statement(sql, "shop", MYSQL)) for n, sql in enumerate(statements)]
-    history = history_before("uuid", BEGIN, catalog, logged)
+    history = _history(catalog, statements)
     for number in range(2):
         state = history.shape_at(TableName("shop", "u"), place(number))
         assert isinstance(state, Unknown)
@@ -178,8 +182,7 @@ def test_names_and_types_are_as_the_statement_before_wrote_them() -> None:
     ]
     catalog = catalog_of("CREATE TABLE t (a DATE, b VARCHAR(3))")
     apply(catalog, *statements)
-    logged = [LoggedStatement(place(n), Statement(sql, "shop", MYSQL)) for n, sql in enumerate(statements)]
-    history = history_before("uuid", BEGIN, catalog, logged)
+    history = _history(catalog, statements)
     assert [text_of(history.shape_at(T, at)) for at in (BEGIN, *map(place, range(4)))] == [
         "a NULL?, b varchar(3) utf8mb4",
         "E.f int unsigned NULL?, b varchar(3) utf8mb4, Big enum('x') latin1",

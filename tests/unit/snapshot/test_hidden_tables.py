@@ -49,6 +49,23 @@ def test_the_digest_of_those_that_wait_from_a_table_on() -> None:
     assert len({outline.digest_from(number) for number in range(3)}) == 3
 
 
+def _log_of(logged: list[LoggedStatement], end: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source's log has these statements, and ends there."""
+
+    class Reader:
+        def __init__(self, *args: object) -> None:
+            pass
+
+        async def statements(self, *args: object) -> list[LoggedStatement]:
+            return logged
+
+    async def high_mark(*args: object) -> object:
+        return end
+
+    monkeypatch.setattr(hidden_tables, "TableReader", Reader)
+    monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
+
+
 @pytest.mark.parametrize(
     ("sql", "is_told"),
     [("DROP TABLE shop.b", True), ("DROP DATABASE old", True), ("CREATE DATABASE new", False)],
@@ -64,20 +81,9 @@ async def test_each_statement_is_read_once(sql: str, is_told: bool, monkeypatch:
         read.append(text)
         return read_statement(text, *args)
 
-    class Reader:
-        def __init__(self, *args: object) -> None:
-            pass
-
-        async def statements(self, *args: object) -> list[LoggedStatement]:
-            return logged
-
-    async def high_mark(*args: object) -> object:
-        return place
-
     monkeypatch.setattr("replica.schemas.touched.read_statement", counted)
     monkeypatch.setattr("replica.snapshot.hidden_tables.read_statement", counted)
-    monkeypatch.setattr(hidden_tables, "TableReader", Reader)
-    monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
+    _log_of(logged, place, monkeypatch)
     first, nobody = ("shop", "a"), SimpleNamespace()
     unnamed = Unnamed(first, _digest(first) ^ _digest(("shop", "b")))
     if is_told:
@@ -106,18 +112,7 @@ async def test_many_statements_explain_no_hidden_table(
     place, many = BinlogPosition("binlog.000001", 4), range(200)
     logged = [LoggedStatement(place, Statement(sql.format(f"{n:03}"))) for n in many for sql in sqls]
 
-    class Reader:
-        def __init__(self, *args: object) -> None:
-            pass
-
-        async def statements(self, *args: object) -> list[LoggedStatement]:
-            return logged
-
-    async def high_mark(*args: object) -> object:
-        return place
-
-    monkeypatch.setattr(hidden_tables, "TableReader", Reader)
-    monkeypatch.setattr(hidden_tables, "high_mark", high_mark)
+    _log_of(logged, place, monkeypatch)
     before = [("shop", f"t{n:03}") for n in many] + [("shop", "zz"), ("shop", "zzz")]
     unnamed, nobody = Unnamed(("shop", "a"), 0), SimpleNamespace()
     for table in before:

@@ -61,22 +61,27 @@ def _in_loops(tx: FileTransaction) -> Iterator[Any]:
     return iter(found)
 
 
-def _by_one_iterator(tx: FileTransaction) -> Iterator[Any]:
-    iterators: list[Iterator[Any]] = []
-    found: list[Any] = []
+def _by_one(make: Callable[[FileTransaction], Iterator[Any]]) -> Callable[[FileTransaction], Iterator[Any]]:
+    """A way that goes on with the same iterator after an exception."""
 
-    def step() -> bool:
-        try:
-            iterators or iterators.append(iter(tx))  # type: ignore[func-returns-value]
-            for change in iterators[0]:
-                found.append(change)
-        except RolledBackToSavepointError as error:
-            del found[error.changes_kept :]
-            return False
-        return True
+    def way(tx: FileTransaction) -> Iterator[Any]:
+        iterators: list[Iterator[Any]] = []
+        found: list[Any] = []
 
-    _until_it_ends(step)
-    return iter(found)
+        def step() -> bool:
+            try:
+                iterators or iterators.append(make(tx))  # type: ignore[func-returns-value]
+                for one in iterators[0]:
+                    found.append(one)
+            except RolledBackToSavepointError as error:
+                del found[error.changes_kept :]
+                return False
+            return True
+
+        _until_it_ends(step)
+        return iter(found)
+
+    return way
 
 
 def _collected(tx: FileTransaction) -> Iterator[Any]:
@@ -90,25 +95,11 @@ def _collected(tx: FileTransaction) -> Iterator[Any]:
     return iter(found)
 
 
-def _of_events(tx: FileTransaction) -> Iterator[Any]:
-    iterators: list[Iterator[Event]] = []
-    found: list[Event] = []
-
-    def step() -> bool:
-        iterators or iterators.append(tx.events())  # type: ignore[func-returns-value]
-        for event in iterators[0]:
-            found.append(event)
-        return True
-
-    _until_it_ends(step)
-    return iter(found)
-
-
 WAYS: dict[str, Callable[[FileTransaction], Iterator[Any]]] = {
     "for": _in_loops,
-    "one iterator": _by_one_iterator,
+    "one iterator": _by_one(iter),
     "collect": _collected,
-    "events": _of_events,
+    "events": _by_one(FileTransaction.events),
 }
 
 
