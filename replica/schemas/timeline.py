@@ -285,8 +285,10 @@ class SchemaHistory:
 
     def _join(self, table: TableName, place: Place, state: State) -> None:
         timeline = self._timelines.get(table)
-        # A shape that is found later for an unknown one is valid up to the next statement about the table.
-        if isinstance(state, Unknown) or (None if timeline is None else timeline.at(place)) != state:
+        # A shape that is found later for one that is not known, or not whole, is valid up to the next statement about
+        # the table.
+        is_known = state is None or (isinstance(state, Shape) and state.is_whole)
+        if not is_known or (None if timeline is None else timeline.at(place)) != state:
             self._put(table, place, state)
 
     def _changes_at(self, place: Place) -> Iterator[TableChange]:

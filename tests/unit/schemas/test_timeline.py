@@ -11,6 +11,7 @@ import pytest
 from protocol.errors import ConfigurationError
 from protocol.position import BinlogPosition
 from replica.schemas.catalog import Catalog, Lost, Statement, Unknown, other_tables
+from replica.schemas.past_history import LoggedStatement, history_before
 from replica.schemas.shape import ColumnShape, Key, Shape
 from replica.schemas.timeline import SchemaHistory
 from replica.sql.token_reader import TableName
@@ -359,3 +360,26 @@ def test_an_older_history_knows_tables_that_go_with_their_schema() -> None:
     older.join(later, has_gap=False)
     assert [told(older, f"000001:{place}") for place in (399, 400, 499, 500)] == ["a", "a", "a", "none"]
     assert older.shape_at(T._replace(name="u"), at("000001:400")) is None
+
+
+def test_names_found_later_hold_up_to_the_next_statement() -> None:
+    """The column that ALTER TABLE renames was dropped later: undone, the shape is the same before and behind it."""
+    statements = [
+        LoggedStatement(at(place), Statement(sql, "shop", MYSQL))
+        for place, sql in (
+            ("000001:100", "ALTER TABLE t RENAME COLUMN a TO x"),
+            ("000001:200", "ALTER TABLE t DROP x"),
+        )
+    ]
+    later = history_before("uuid", at("000001:50"), catalog_of("CREATE TABLE t (b INT)"), statements)
+    made = LoggedStatement(at("000001:20"), Statement("CREATE TABLE t (a INT, b INT)", "shop", MYSQL))
+    older = history_before("uuid", at("000001:4"), Catalog(), [made])
+    older.join(later, has_gap=False)
+    older.set_at(T, at("000001:50"), shape_of("CREATE TABLE t (a INT, b INT)"))
+    assert [told(older, f"000001:{place}") for place in (60, 99, 100, 150, 200)] == [
+        "a b",
+        "a b",
+        "b",
+        "b",
+        "b",
+    ]
