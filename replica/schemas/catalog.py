@@ -5,6 +5,7 @@ the shapes of its tables ``Unknown``, with the reason; no statement raises an er
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -404,9 +405,11 @@ class _Step:
         if shape is None:
             self._set(read.table, self._unknown("its columns before are not known"))
         elif isinstance(shape, Shape) and not all(map(keeps_table, read.clauses)):
-            charset = self._schema_charset(read.table.schema)
+            charset, own = self._schema_charset(read.table.schema), self._statement.schema
+            session = self._schema_charset(own) if own else self._statement.server_charset
             before = shape
-            self._set(read.table, self._made(lambda: altered_shape(before, read, charset, self._dialect)))
+            make = partial(altered_shape, before, read, charset, self._dialect, session)
+            self._set(read.table, self._made(make))
         for clause in read.clauses:
             if isinstance(clause, ddl.ChangePartitions):
                 self._change_partitions(read.table, clause)

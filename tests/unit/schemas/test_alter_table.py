@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from replica.schemas.catalog import Statement, Unknown
+from replica.schemas.shape import Shape
 from replica.sql.dialect import Dialect
-from tests.support.shape_text import MARIADB, MYSQL, MYSQL56, columns_text, names, reason_of, shape_of
+from tests.support.shape_text import (
+    MARIADB,
+    MYSQL,
+    MYSQL56,
+    T,
+    catalog_of,
+    columns_text,
+    names,
+    reason_of,
+    shape_of,
+)
 
 ABC = "CREATE TABLE t (a INT, b INT, c INT)"
 
@@ -230,3 +242,34 @@ def test_a_unique_key_over_a_column_of_no_known_type() -> None:
     assert "whose type is not known" in reason_of(table, dialect=MARIADB, charset=None)
     assert shape_of(table, charset=None).primary_key == ()
     assert shape_of(table).primary_key == ("v",)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "session", "charset"),
+    [
+        (MYSQL, "other", "greek"),
+        (MYSQL56, "other", "greek"),
+        (MYSQL, "shop", "utf8mb4"),
+        # collation_server, as nothing else is known.
+        (MYSQL, "", "latin1"),
+        (Dialect(True, (10, 6, 23)), "other", "greek"),
+        (Dialect(True, (10, 11, 18)), "other", "utf8mb4"),
+        (MARIADB, "", "utf8mb4"),
+        (Dialect(True, (10, 9, 1)), "other", None),
+        (Dialect(True, (10, 9, 1)), "shop", "utf8mb4"),
+    ],
+)
+def test_a_conversion_to_the_default_of_another_schema(
+    dialect: Dialect, session: str, charset: str | None
+) -> None:
+    """MySQL, and older MariaDB, take the character set of the session's schema, not that of the table's."""
+    catalog = catalog_of("CREATE TABLE t (a CHAR(1) CHARSET cp1251) CHARSET latin2", dialect=dialect)
+    catalog.set_schema("other", "greek")
+    sql = "ALTER TABLE shop.t CONVERT TO CHARACTER SET DEFAULT"
+    catalog.apply(Statement(sql, session, dialect, "latin1"))
+    state = catalog.get(T)
+    if charset is None:
+        assert isinstance(state, Unknown)
+    else:
+        assert isinstance(state, Shape)
+        assert (columns_text(state), state.charset) == (f"a char(1) {charset}", charset)
