@@ -34,8 +34,8 @@ _TABLES: Final = (
 )
 #: The engine whose read views a chunk needs.
 _ENGINES: Final = frozenset({"innodb", "rocksdb"})
-#: ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR, ER_BAD_TABLE_ERROR
-NO_TABLE: Final = frozenset({1146, 1049, 1051})
+#: ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR, ER_BAD_TABLE_ERROR, ER_VIEW_INVALID: a view that was renamed, without its tables
+NO_TABLE: Final = frozenset({1146, 1049, 1051, 1356})
 
 
 @record(slots=True, frozen=True)

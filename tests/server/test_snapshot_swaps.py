@@ -66,6 +66,10 @@ SWAPS: dict[str, tuple[list[str], list[str]]] = {
         ["CREATE VIEW {0}.v AS SELECT * FROM {0}.t"],
         ["RENAME TABLE {0}.v TO {0}.tv", "INSERT INTO {0}.t VALUES (9, 9)"],
     ),
+    "view without its table": (
+        ["CREATE TABLE {0}.gone " + _COLUMNS, "CREATE VIEW {0}.v AS SELECT * FROM {0}.gone"],
+        ["DROP TABLE {0}.gone", "RENAME TABLE {0}.v TO {0}.tv", "INSERT INTO {0}.t VALUES (9, 9)"],
+    ),
     "exchange": (
         ["CREATE TABLE {0}.tp " + _PARTED, "INSERT INTO {0}.tp VALUES (1, 1), (2, 2), (150, 3)", *_NEW],
         ["ALTER TABLE {0}.tp EXCHANGE PARTITION p0 WITH TABLE {0}.t_new", "UPDATE {0}.tp SET v = v + 1"],
