@@ -25,6 +25,8 @@ _GZIP_WINDOW: Final = 31
 _CHUNK_SIZE: Final = 1 << 16
 # A longer line of an index file is no path (PATH_MAX).
 _LONGEST_PATH: Final = 4096
+# What a server has beside its log files. MariaDB: an index of the GTIDs of each file (11.4), and their last numbers.
+_NO_LOGS: Final = (".index", ".idx", ".state")
 
 
 @runtime_checkable
@@ -159,7 +161,7 @@ def _find(path: str) -> list[LogFile]:
     if path.endswith(".index"):
         paths: Sequence[str] = _read_index(path)
     elif glob.has_magic(path) and not os.path.exists(path):
-        paths = sorted((found for found in glob.glob(path) if not found.endswith(".index")), key=log_order)
+        paths = sorted((found for found in glob.glob(path) if not found.endswith(_NO_LOGS)), key=log_order)
         tell_gaps(path, paths)
     else:
         paths = [path]

@@ -197,6 +197,9 @@ def test_lists_patterns_and_index_files(tmp_path: Path) -> None:
     paths = write_logs(tmp_path)
     index = tmp_path / "bin.index"
     index.write_text(f"./bin.999998\n/var/lib/mysql/bin.999999\n{paths[2]}\n\n")
+    for name in ("bin.999998.idx", "bin.999999.idx", "bin.state"):
+        # MariaDB's.
+        (tmp_path / name).write_bytes(b"\xfe\xfe\x0c\x01")
     for source in (paths, [str(path) for path in paths], str(tmp_path / "bin.*"), index, [index], tmp_path):
         assert numbers(open_binlog(source)) == [1, 2, 3, 4, 5, 6]
     assert numbers(open_binlog([paths[2], paths[0]])) == [5, 6, 1, 2]
