@@ -24,6 +24,8 @@ from .shape import ColumnShape, Period, Shape
 _HASHES_SINCE: Final = (10, 4)
 _CONVERTS_ALWAYS_SINCE: Final = (8,)
 _SIZES_BY_OLD_COLUMN_SINCE: Final = (5, 7)
+_GENERATES_KEYS_SINCE: Final = (8, 0, 30)
+_GENERATED_KEY: Final = "my_row_id"
 # Between these versions of MariaDB the meaning of CONVERT TO CHARACTER SET DEFAULT changed.
 _CONVERTS_TO_TABLES_SCHEMA: Final = ((10, 7), (10, 11))
 
@@ -224,6 +226,7 @@ class _Alteration:
         self._folded = [fold(column.name) for column in self._draft.columns]
         for clause in self._clauses:
             self._add_or_move(clause)
+        self._keep_generated_key_first()
         self._convert()
         for clause in self._clauses:
             apply = _TABLE_CLAUSES.get(type(clause))
@@ -240,6 +243,20 @@ class _Alteration:
     def _may_have_primary(self) -> bool:
         """Whether nothing tells that there is no primary key: it makes its columns NOT NULL."""
         return self._before.primary is None and self._before.keys is None
+
+    def _keep_generated_key_first(self) -> None:
+        """MySQL: FIRST means behind the key of sql_generate_invisible_primary_key, whatever the session has now."""
+        if self._dialect.is_mariadb or self._dialect.version < _GENERATES_KEYS_SINCE:
+            return
+        key = self._before.primary
+        is_of_it = key is None or [fold(name) for name, _ in key.parts] == [_GENERATED_KEY]
+        is_generated = is_of_it and any(
+            (fold(column.name), column.type, column.unsigned, column.invisible)
+            == (_GENERATED_KEY, "bigint", True, True)
+            for column in self._before.columns[:1]
+        )
+        if is_generated:
+            self._draft.columns.sort(key=lambda column: fold(column.name) != _GENERATED_KEY)
 
     # Character sets.
 

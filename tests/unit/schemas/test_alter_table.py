@@ -273,3 +273,22 @@ def test_a_conversion_to_the_default_of_another_schema(
     else:
         assert isinstance(state, Shape)
         assert (columns_text(state), state.charset) == (f"a char(1) {charset}", charset)
+
+
+@pytest.mark.parametrize(
+    ("column", "clauses", "expected"),
+    [
+        ("INVISIBLE PRIMARY KEY", "ADD c INT FIRST", "my_row_id c a b"),
+        ("INVISIBLE PRIMARY KEY", "MODIFY b INT FIRST, ADD c INT", "my_row_id b a c"),
+        ("INVISIBLE PRIMARY KEY", "CHANGE b c INT FIRST", "my_row_id c a"),
+        ("INVISIBLE PRIMARY KEY", "ALTER my_row_id SET VISIBLE, ADD c INT FIRST", "my_row_id c a b"),
+        ("INVISIBLE PRIMARY KEY", "DROP my_row_id, DROP PRIMARY KEY, ADD c INT FIRST", "c a b"),
+        ("PRIMARY KEY", "ADD c INT FIRST", "c my_row_id a b"),
+        ("INVISIBLE UNIQUE, PRIMARY KEY (a)", "ADD c INT FIRST", "c my_row_id a b"),
+        ("INVISIBLE, PRIMARY KEY (my_row_id, a)", "ADD c INT FIRST", "c my_row_id a b"),
+    ],
+)
+def test_first_is_behind_a_generated_invisible_key(column: str, clauses: str, expected: str) -> None:
+    """Measured on MySQL 8.0, 8.4 and 9.7, with sql_generate_invisible_primary_key on and off."""
+    table = f"CREATE TABLE t (my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT {column}, a INT, b INT)"
+    assert names(shape_of(table, f"ALTER TABLE t {clauses}")) == expected
