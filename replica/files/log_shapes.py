@@ -27,6 +27,7 @@ from ..schemas.past_history import LoggedStatement, history_before
 from ..schemas.proof import first_difference, nameless, with_shape
 from ..schemas.shape import ColumnShape, Shape
 from ..schemas.timeline import SchemaHistory, State
+from ..schemas.touched import touched_by
 from ..sql.token_reader import TableName
 from .log_files import LogFile
 
@@ -94,6 +95,7 @@ class LogShapes:
                     {table: state for table, state in now.items() if state}, history.catalog.schemas
                 )
                 self._past = history_before(history.source, first, catalog, found)
+                self._lose_folded(self._past, found)
 
     def read_whole(self, files: Sequence[LogFile]) -> list[SchemaHistory]:
         """Apply all statements of the files; returns the histories of their tables, the later one last.
@@ -134,10 +136,25 @@ class LogShapes:
                 self._history.set_at(table, logged.end, Unknown(reason))
         for table in [change.table for change in changes]:
             # Only a schema store knows lower_case_table_names; the statement may mean the table in lower case.
-            folded = TableName(table.schema.lower(), table.name.lower())
+            folded = _folded(table)
             if folded != table and self._history.catalog.get(folded) is not None:
-                self._history.set_at(folded, logged.end, Unknown(f"{table} may be {folded}, and was changed"))
+                self._history.set_at(folded, logged.end, _changed(folded, table))
         return changes
+
+    def _lose_folded(self, past: SchemaHistory, found: Sequence[LoggedStatement]) -> None:
+        """Make tables unknown in ``past`` up to the last statement that may mean them in other letters."""
+        last = {
+            _folded(table): (logged.end, table)
+            for logged in found
+            for table in touched_by([logged.statement]).tables
+            if _folded(table) != table
+        }
+        for folded, (end, table) in last.items():
+            if folded in past.tables:
+                past.set_at(folded, end, past.shape_at(folded, end))
+                for place in past.places_of(folded):
+                    if place < end:
+                        past.set_at(folded, place, _changed(folded, table))
 
     def named(self, event: TableMapEvent) -> Table | None:
         """The table with the names that it had at its place; None if names are not known, and that is no error.
@@ -186,8 +203,8 @@ class LogShapes:
         if self._past is not None and place < history.begin:
             history = self._past
         schema, name = event.table.schema, event.table.name
-        table = TableName(schema.lower(), name.lower()) if history.folds_names else TableName(schema, name)
-        return history.shape_at(table, place)
+        table = TableName(schema, name)
+        return history.shape_at(_folded(table) if history.folds_names else table, place)
 
     def _end(self, event: Event) -> BinlogPosition:
         """The place after an event, in the log of the source."""
@@ -221,6 +238,14 @@ class LogShapes:
         version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
         is_mariadb = "mariadb" in event.server_version.lower()
         return LogTraits(is_mariadb, version, self._history.folds_names)
+
+
+def _folded(table: TableName) -> TableName:
+    return TableName(table.schema.lower(), table.name.lower())
+
+
+def _changed(folded: TableName, table: TableName) -> Unknown:
+    return Unknown(f"{table} may be {folded}, and was changed")
 
 
 def empty_history(files: Sequence[LogFile]) -> SchemaHistory | None:

@@ -9,8 +9,10 @@ from protocol.binlog.events import QueryEvent
 from protocol.position import BinlogPosition
 from replica.files.log_files import LogFile
 from replica.files.log_shapes import LogShapes
+from replica.schemas.shape import Shape
 from replica.schemas.timeline import SchemaHistory, Timeline
 from replica.sql.token_reader import TableName
+from tests.support.shape_text import T, catalog_of, names
 
 TRANSACTIONS = 100
 
@@ -57,3 +59,31 @@ def test_statements_in_front_of_the_files_are_read_once() -> None:
         shapes.begin(files[2:], files)
     assert scanned == [["binlog.000001", "binlog.000002", "binlog.000003"]]
     assert history.head == BinlogPosition("binlog.000003", 4)
+
+
+def test_before_the_schema_a_statement_may_mean_a_table_in_other_letters() -> None:
+    """With lower_case_table_names=1, which only a store tells. The rows before had the names from behind it."""
+    place = BinlogPosition("binlog.000001", 1000)
+    history = SchemaHistory("", place, catalog_of("CREATE TABLE t (c INT)", "CREATE TABLE u (c INT)"))
+    sql = ("SHOP.T RENAME COLUMN a TO b", "t RENAME COLUMN b TO c", "u RENAME COLUMN b TO c")
+    log = [statement(number, f"ALTER TABLE {text}") for number, text in enumerate(sql, 2)]
+    shapes = LogShapes(history, lambda files: iter(log), "positional")
+    past, _ = shapes.read_whole([LogFile("binlog.000001", "/nowhere/1")])
+    told = {
+        (table, position): names(state) if isinstance(state, Shape) else "unknown"
+        for table in ("t", "u")
+        for position in (299, 300, 399, 400, 500)
+        for state in [past.shape_at(T._replace(name=table), BinlogPosition("binlog.000001", position))]
+    }
+    assert told == {
+        ("t", 299): "unknown",
+        ("t", 300): "b",
+        ("t", 399): "b",
+        ("t", 400): "c",
+        ("t", 500): "c",
+        ("u", 299): "b",
+        ("u", 300): "b",
+        ("u", 399): "b",
+        ("u", 400): "b",
+        ("u", 500): "c",
+    }
