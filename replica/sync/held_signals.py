@@ -26,11 +26,12 @@ class HeldSignals:
     """Holds exceptions of the program's signal handlers while asyncio runs; ``interrupt`` is called for each.
 
     The handlers themselves run at once. ``error`` is the first exception. Ctrl-C is raised at once if an exception is
-    held already: what was interrupted does not end.
+    held already: what was interrupted does not end. Then ``is_broken_off`` is set.
     """
 
     def __init__(self, interrupt: Callable[[], object]) -> None:
         self.error: BaseException | None = None
+        self.is_broken_off = False
         self._interrupt = interrupt
         self._is_active = True
         self._held: list[tuple[signal.Signals, _Handler]] = []
@@ -71,7 +72,10 @@ class HeldSignals:
         try:
             handler(number, frame)
         except BaseException as error:
-            if not self._is_active or (self.error is not None and isinstance(error, KeyboardInterrupt)):
+            if not self._is_active:
+                raise
+            if self.error is not None and isinstance(error, KeyboardInterrupt):
+                self.is_broken_off = True
                 raise
             self.error = self.error or error
             self._interrupt()

@@ -66,6 +66,6 @@ def is_loop_running() -> bool:
 def _check_thread() -> None:
     if is_loop_running():
         raise RuntimeError(
-            "threads are greenlets here (gevent), and another stream or event loop runs in this one: read each "
-            "stream in a real thread, such as those of gevent.get_hub().threadpool"
+            "threads are greenlets here, and another stream or event loop runs in this one: read each stream in a "
+            "real thread, such as those of gevent.get_hub().threadpool or eventlet.tpool"
         )

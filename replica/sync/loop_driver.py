@@ -44,6 +44,8 @@ class LoopDriver:
         self._is_closed = False
         self._is_waiting = False
         self._is_kept = False
+        # Whether a second Ctrl-C was raised at once, in the middle of what decodes the log.
+        self._is_torn = False
         self._noticed: tuple[asyncio.Task[Any], int] | None = None
         # The exception of a signal handler that came when the work was done: the next call of ``run`` raises it.
         self.overdue: BaseException | None = None
@@ -91,27 +93,29 @@ class LoopDriver:
         ``is_last``: nothing is lost if an exception of a signal handler is raised instead of the result.
         ``deadline``: when ``work`` is cancelled, and ``TimeoutError`` is raised.
         """
-        with self._usable(work.close):
-            if not is_last:
-                self._raise_overdue(work)
-            self._is_waiting = True
-            results: list[_Result] = []
-            try:
-                try:
-                    self._wait(_collect(work, results, deadline))
-                except BaseException as error:
-                    # It came when the work was done: the result is not lost.
-                    if not results:
-                        work.close()
-                        raise
-                    self.overdue = error
-                if is_last:
+        try:
+            with self._usable(is_last=is_last):
+                if not is_last:
                     self._raise_overdue()
-                return results.pop()
-            finally:
-                self._is_waiting = False
-                if not self._is_kept:
-                    self._renew_loop()
+                self._is_waiting = True
+                results: list[_Result] = []
+                try:
+                    try:
+                        self._wait(_collect(work, results, deadline))
+                    except BaseException as error:
+                        # It came when the work was done: the result is not lost.
+                        if not results:
+                            raise
+                        self.overdue = error
+                    if is_last:
+                        self._raise_overdue()
+                    return results.pop()
+                finally:
+                    self._is_waiting = False
+                    if not self._is_kept:
+                        self._renew_loop()
+        finally:
+            work.close()
 
     def next(self, items: _Items[_Result]) -> _Result:
         """Await the next item, as long as ``timeout`` says. Raises ``StopIteration`` behind the last one, and after
@@ -145,6 +149,8 @@ class LoopDriver:
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         # Made here: the helper thread must not make another one meanwhile.
         loop = self._runner.get_loop()
+        if self._is_torn:
+            self._pass_stop(loop)
         # Ctrl-C, too: asyncio.Runner has a handler of its own, which counts the first one away if it comes early.
         held = HeldSignals(lambda: loop.call_soon_threadsafe(self._cancel, work))
         try:
@@ -154,17 +160,33 @@ class LoopDriver:
                     self._wait_for_helper(work)
                 else:
                     self._runner.run(work)
+            except BaseException:
+                self._abandon(work, loop)
+                raise
             finally:
                 held.release()
         except BaseException:
-            # A signal handler may have raised, and the task is still there: two would read from one connection.
-            for task in self._cancel(work):
-                loop.run_until_complete(asyncio.wait((task,)))
+            if held.is_broken_off:
+                self._abandon(work, loop)
             work.close()
             if held.error is not None:
                 raise held.error from None
             raise
+        finally:
+            self._is_torn = self._is_torn or held.is_broken_off
         self.overdue = held.error
+
+    def _abandon(self, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+        """The wait was broken off, and its task may be there still: two would read from one connection."""
+        for task in self._cancel(work):
+            loop.run_until_complete(asyncio.wait((task,)))
+        self._pass_stop(loop)
+
+    def _pass_stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A wait that was broken off when it was done has left its end in the loop: it would stop the next wait."""
+        if not is_loop_running():
+            loop.call_soon(loop.stop)
+            loop.run_forever()
 
     def call(self, work: Callable[[], _Result]) -> _Result:
         """Call a function that awaits nothing, where ``run`` would do.
@@ -181,27 +203,29 @@ class LoopDriver:
             finally:
                 self._is_waiting = False
                 held.release()
+                self._is_torn = self._is_torn or held.is_broken_off
         if held.error is not None:
             raise held.error
         return result
 
     @contextlib.contextmanager
-    def _usable(self, otherwise: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock. After ``close`` and in a forked process call ``otherwise`` and raise ``RuntimeError``."""
+    def _usable(self, *, is_last: bool = False) -> Iterator[None]:
+        """Hold the lock. Raises ``RuntimeError`` after ``close``, in a forked process, and if events may be lost."""
         if self.is_foreign:
-            otherwise()
             raise RuntimeError("the stream was opened in another process: connect a new one after the fork")
         with self._lock:
             if self._is_closed:
-                otherwise()
                 raise RuntimeError("the stream is closed: connect a new stream with start=stream.checkpoint")
+            if self._is_torn and not is_last:
+                raise RuntimeError(
+                    "a second Ctrl-C broke off the reading, and events may be lost: connect a new stream with "
+                    "start=stream.checkpoint"
+                )
             yield
 
-    def _raise_overdue(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+    def _raise_overdue(self) -> None:
         error, self.overdue = self.overdue, None
         if error is not None:
-            if work is not None:
-                work.close()
             raise error
 
     def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:

@@ -62,7 +62,9 @@ class SyncStream(OneProcess):
     from another thread or a signal handler; the end of the ``with`` block waits until another thread has left the
     loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is. Events,
     batches and changes go on with the next one then; ``transactions()`` may raise ``RuntimeError`` instead, if an
-    event is half in its transaction: connect a new stream with ``start=stream.checkpoint``.
+    event is half in its transaction, and all of them if a second Ctrl-C comes before the first is raised: connect a
+    new stream with ``start=stream.checkpoint``. An exception that another thread sets (Dramatiq's time limits) ends
+    the stream: leave the ``with`` block, or close it.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """
@@ -76,6 +78,8 @@ class SyncStream(OneProcess):
         self._transactions: SyncTransactions | None = None
         # The rest of the stream's batch, if nothing is to be done for an event but to hand it out.
         self._rest: Iterator[Event] = iter(())
+        # An event for the user, until the transactions have it.
+        self._followed: Event | None = None
         self._is_open = False
         self._is_closed = False
 
@@ -107,11 +111,14 @@ class SyncStream(OneProcess):
         return self._next_with_care()
 
     def _next_with_care(self) -> Event:
-        event = self._next()
+        event = self._next() if self._followed is None else self._followed
         if event is None:
             raise StopIteration
         if self._transactions is not None:
+            # A signal handler may raise in there: then the next call does it again.
+            self._followed = event
             self._transactions.follow(event)
+            self._followed = None
         return event
 
     def _next(self) -> Event | None:

@@ -116,15 +116,6 @@ def _check_end(grouper: TransactionGrouper, unit: Unit) -> None:
         raise RuntimeError("a transaction's checkpoint must be read before the next transaction begins")
 
 
-def _follow(grouper: TransactionGrouper, event: Event) -> None:
-    """Feed an event that the user has got without its transaction."""
-    with contextlib.suppress(LostEventsError):
-        # The user has seen the INCIDENT event.
-        grouper.feed(event)
-    if grouper.unit is not None:
-        grouper.unit.forget(event)
-
-
 class Transaction(_TransactionFacts):
     """One transaction of a stream, from begin to end; iterate it for its changes, row by row.
 
@@ -249,7 +240,11 @@ class Transactions:
 
     def follow(self, event: Event) -> None:
         """Note an event that the user got by iterating the stream itself."""
-        _follow(self._grouper, event)
+        with contextlib.suppress(LostEventsError):
+            # The user has seen the INCIDENT event.
+            self._grouper.feed(event)
+        if self._grouper.unit is not None:
+            self._grouper.unit.forget(event)
 
     async def pull(self) -> None:
         """Fetch one event and add it to its transaction."""
@@ -471,10 +466,18 @@ class SyncTransactions(FileTransactions):
         self._event = next_event
         self._checkpoint_behind = checkpoint_behind
         self._grouper = TransactionGrouper()
+        self._followed: Event | None = None
 
     def follow(self, event: Event) -> None:
-        """Note an event that the user got by iterating the stream itself."""
-        _follow(self._grouper, event)
+        """Note an event that the user got by iterating the stream itself; may be called again if this was cut off."""
+        if self._followed is not event:
+            try:  # noqa: SIM105 -- where a `with` block is left a signal handler may raise, too
+                self._feed(event)
+            except LostEventsError:
+                pass  # the user sees the INCIDENT event
+            self._followed = event
+        if self._grouper.unit is not None:
+            self._grouper.unit.forget(event)
 
     def pull(self) -> bool:
         """Fetch one event and add it to its transaction; False at the end of the stream."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import replica.sync
 from protocol.binlog.events import Event
 from protocol.errors import RolledBackToSavepointError
 from protocol.position import Checkpoint
@@ -158,3 +159,35 @@ def test_of_a_file(way: str) -> None:
     wrong = [place for place, found in results if not isinstance(found, RuntimeError) and found != expected]
     assert wrong == []
     assert len(results) > 100
+
+
+class _Mixed:
+    """A ``SyncStream`` of ``_events``, for its own loop and that over its transactions."""
+
+    def __init__(self) -> None:
+        rest = iter(_events())
+        self.stream = replica.sync.connect("mysql://repl@127.0.0.1:1")
+        self.stream._next = lambda: next(rest, None)  # type: ignore[method-assign]
+        self.stream._transactions = SyncTransactions(self.stream._next, lambda: Checkpoint("", 4))
+
+
+def test_events_of_a_stream_whose_transactions_are_read_too() -> None:
+    """The event that was being shown to its transaction was lost, and the checkpoint went on."""
+
+    def read(made: _Mixed) -> list[Any]:
+        found: list[Any] = []
+
+        def step() -> bool:
+            for event in made.stream:
+                found.append(event)
+            return True
+
+        _until_it_ends(step)
+        return list(map(repr, found))
+
+    expected = list(map(repr, _events()))
+    assert read(_Mixed()) == expected
+    results = list(interrupted(_Mixed, read, "replica/transactions", "replica/sync/sync_stream"))
+    wrong = [place for place, found in results if not isinstance(found, RuntimeError) and found != expected]
+    assert wrong == []
+    assert sum(not isinstance(found, RuntimeError) for _, found in results) > 8
