@@ -24,15 +24,14 @@ from protocol.records import field, record, replace
 from ...sql import ddl
 from ..gather import epoch_of, place_number
 from ..packed_items import PackedItem
+from .kept_table import ATTEMPTS
 from .leaf_files import dataset
 from .rows_again import RowsAgain, may_lose
 from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
+from .state_files import Row, SavedRows, Texts, as_table, read_rows, saved_whole, write_changes
 from .target_kind import TABLES_STATE
 
 FOLDER: Final = TABLES_STATE
-_SCHEMA: Final = pa.schema(
-    [("kind", pa.string()), ("name", pa.string()), ("value", pa.string()), ("data", pa.binary())]
-)
 PROGRESS: Final = "_state/progress"
 _MOMENT: Final = pa.timestamp("us", "UTC")
 _PROGRESS_SCHEMA: Final = pa.schema(
@@ -58,7 +57,6 @@ _RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 
 _PLACE: Final = "place"
 _TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
 _SETS: Final = MappingProxyType({"schema": "schemas", "absent": "absent"})
-_Row = tuple[str, str, str, bytes | None]
 
 
 @record(slots=True)
@@ -170,7 +168,8 @@ class JobState:
     ``holds`` has the tables that are being copied anew, with the id of the copy for which their changes wait.
     ``epoch`` is the ``Offset.epoch`` of the last change. ``wanted`` says which tables the job selects. ``copied``:
     where the log ended when the first copy did; None once the stream has passed this place. ``again`` has the rows to
-    read again of tables that are settling. ``saved``: its Delta table as it was saved or loaded; None: not saved yet.
+    read again of tables that are settling. ``saved``: how it was saved or loaded; None: not saved yet. ``texts``
+    makes the text of tables.
     """
 
     tables: dict[str, TableState] = field(default_factory=dict)
@@ -191,7 +190,8 @@ class JobState:
     wanted: str | None = None
     copied: str | None = None
     again: dict[str, RowsAgain] = field(default_factory=dict)
-    saved: DeltaTable | None = field(default=None, repr=False, compare=False)
+    saved: SavedRows | None = field(default=None, repr=False, compare=False)
+    texts: Texts = field(default_factory=Texts, repr=False, compare=False)
 
     def is_before(self, name: str, file: str, position: int) -> bool:
         """Whether the copy of the source's tables already has the log's changes of a table at this place."""
@@ -260,11 +260,11 @@ class JobState:
         if may_lose(part) and (is_open or name in self.again):
             self.again.setdefault(name, RowsAgain(key)).add(part, key)
 
-    def rows(self) -> list[_Row]:
+    def rows(self) -> list[Row]:
         """The state as rows of its Delta table."""
         return list(self._rows())
 
-    def _rows(self) -> Iterator[_Row]:
+    def _rows(self) -> Iterator[Row]:
         yield "log", "is_birth", json.dumps(self.is_birth), None
         yield "log", "folds_names", json.dumps(self.folds_names), None
         yield "log", "merges", json.dumps(self.merges), None
@@ -274,9 +274,8 @@ class JobState:
         yield "log", "copied", json.dumps(self.copied), None
         yield "log", "is_changelog", json.dumps(self.is_changelog), None
         yield "log", "stamps", json.dumps(self.stamps), None
-        for name, table in sorted(self.tables.items()):
-            values = {fact: getattr(table, fact) for fact in TableState.__slots__}
-            yield "table", name, json.dumps(values), None
+        for name, text in self.texts.of(self.tables):
+            yield "table", name, text, None
         for name, waiting in sorted(self.waiting.items()):
             listed = [part_to_json(part) for part in waiting.parts]
             about = [waiting.key, schema_to_text(waiting.schema), waiting.since, listed]
@@ -332,7 +331,7 @@ class JobState:
         return pa.Table.from_pylist(rows, schema=_PROGRESS_SCHEMA)
 
     @classmethod
-    def from_rows(cls, rows: list[_Row]) -> "JobState":
+    def from_rows(cls, rows: list[Row]) -> "JobState":
         """The reverse of ``rows``. Rows that are not a state raise any of several errors."""
         state = cls()
         prepared = []
@@ -384,13 +383,13 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
         raise CheckpointError(
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
-    rows = _rows_of(table, target, storage)
+    rows, saved = read_rows(table, f"{target}/{FOLDER}", storage)
     if any(kind == _PLACE and (name, value) != (query, json.dumps(done)) for kind, name, value, _ in rows):
         raise CheckpointError(
             f"{target}/{FOLDER} was restored to an older version, and no longer says what the tables have: restore "
             "it to its last version, or begin in another folder"
         )
-    return _state_of(_with_parts(rows, target, storage), target, table), done
+    return _state_of(_with_parts(rows, target, storage), target, saved), done
 
 
 def _opened(target: str, storage: Mapping[str, str]) -> DeltaTable | None:
@@ -400,16 +399,11 @@ def _opened(target: str, storage: Mapping[str, str]) -> DeltaTable | None:
         return None
 
 
-def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> list[_Row]:
-    found = dataset(table, f"{target}/{FOLDER}", storage).to_table()
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-
-def _with_parts(rows: list[_Row], target: str, storage: Mapping[str, str]) -> list[_Row]:
+def _with_parts(rows: list[Row], target: str, storage: Mapping[str, str]) -> list[Row]:
     """The state with prepared rows in files: version 0.1.0 had them in the state itself."""
     if all(row[3] is None for row in rows):
         return rows
-    found: list[_Row] = []
+    found: list[Row] = []
     file = StagingFile(target, storage)
     for kind, xa, value, data in rows:
         if data is not None:
@@ -427,14 +421,14 @@ def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] |
     """The state with the id of its query and its micro-batch, for readers; None if there is none."""
     if (table := _opened(target, storage)) is None:
         return None
-    rows = _rows_of(table, target, storage)
+    rows, saved = read_rows(table, f"{target}/{FOLDER}", storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
-    return (_state_of(rows, target, table), *places[0]) if places else None
+    return (_state_of(rows, target, saved), *places[0]) if places else None
 
 
-def _state_of(rows: list[_Row], target: str, table: DeltaTable) -> JobState:
+def _state_of(rows: list[Row], target: str, saved: SavedRows) -> JobState:
     try:
-        return replace(JobState.from_rows(rows), saved=table)
+        return replace(JobState.from_rows(rows), saved=saved)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{target}/{FOLDER}: this mysql-replica cannot read the state ({error}): if a later one has written it, "
@@ -460,27 +454,33 @@ def vacuum(target: str, hours: int, storage: Mapping[str, str], saved: DeltaTabl
             table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
 
-def check_newest(target: str, state: JobState, storage: Mapping[str, str]) -> None:
-    """Raises ``CheckpointError`` if another process has saved a state since this one."""
+def check_newest(target: str, state: JobState, storage: Mapping[str, str]) -> DeltaTable | None:
+    """The table of the state as it is now. Raises ``CheckpointError`` if another process has saved a state since."""
     table = _opened(target, storage)
-    if table is not None and (state.saved is None or table.file_uris() != state.saved.file_uris()):
+    if table is not None and (state.saved is None or table.file_uris() != state.saved.table.file_uris()):
         raise CheckpointError(f"{target}: another driver runs this job, and this one ends -- run only one")
+    return table
 
 
 def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[str, str]) -> None:
     """Write the state after this micro-batch. Raises as ``check_newest``."""
-    columns = zip(*state.rows(), (_PLACE, query, json.dumps(batch), None), strict=True)
-    rows = pa.Table.from_arrays(
-        [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
-    )
-    done = CommitProperties(app_transactions=[Transaction(query, batch)])
-    more = {"mode": "error" if state.saved is None else "overwrite", "commit_properties": done}
-    try:
-        # Delta refuses a commit to the table of ``saved`` if another process has replaced its rows.
-        state.saved = _write(f"{target}/{FOLDER}", rows, storage, state.saved, **more)
-    except DeltaError:
-        check_newest(target, state, storage)
-        raise
+    path, done = f"{target}/{FOLDER}", Transaction(query, batch)
+    rows = [*state.rows(), (_PLACE, query, json.dumps(batch), None)]
+    if state.saved is not None and write_changes(path, rows, state.saved, storage, done):
+        return
+    # No retries: a commit behind that of another driver might be accepted.
+    properties = CommitProperties(max_commit_retries=0, app_transactions=[done])
+    for attempt in range(1, ATTEMPTS + 1):
+        table = check_newest(target, state, storage)
+        more = {"mode": "error" if table is None else "overwrite", "commit_properties": properties}
+        try:
+            table = _write(path, as_table(rows), storage, table, **more)
+        except DeltaError:
+            if attempt == ATTEMPTS:
+                raise
+            continue
+        state.saved = saved_whole(table, rows)
+        return
 
 
 def _write(

@@ -295,7 +295,8 @@ class Keeper:
             self._shown = shown
         self._saves += 1
         if self._saves % _SAVES_PER_VACUUM == 0:
-            job_state.vacuum(target.path, _STATE_HOURS, target.storage, state.saved)
+            saved = None if state.saved is None else state.saved.table
+            job_state.vacuum(target.path, _STATE_HOURS, target.storage, saved)
         self._vacuum(batch)
 
     def _vacuum(self, batch: Batch) -> None:
@@ -333,8 +334,8 @@ def _forget(state: JobState, name: str) -> None:
 
 def _publish(state: JobState, batch: Batch) -> None:
     """Set the property of copied tables that says since when their versions are states that the source had."""
+    unsettled = {*state.waiting, *state.parked, *state.holds, *state.again}
     for name, table in state.tables.items():
-        unsettled = {*state.waiting, *state.parked, *state.holds, *state.again}
         if table.is_seeded and not table.since and name not in unsettled:
             table.since, table.is_settling = int(time.time()), False
             batch.publish(name, table.since)

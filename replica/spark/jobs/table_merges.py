@@ -52,7 +52,7 @@ class Merger:
     storage: Mapping[str, str]
     spark: "SparkSession | None"
     on_trouble: Callable[[str, ReplicaError], None] = field(repr=False)
-    check: Callable[[], None] = field(repr=False)
+    check: Callable[[], object] = field(repr=False)
 
     def run(self, tables: Iterable[TableMerge]) -> None:
         """Merge tables. Those that have their rows already are passed over."""
