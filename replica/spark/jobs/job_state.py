@@ -8,14 +8,16 @@ Spark's own checkpoint, and the spool, are elsewhere (``spark_session.State``).
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from pyarrow.fs import FileSelector
 
 from protocol.errors import CheckpointError
 from protocol.position import BinlogPosition, file_number
@@ -23,14 +25,15 @@ from protocol.records import field, record, replace
 
 from ...sql import ddl
 from ..gather import epoch_of, place_number
-from ..packed_items import PackedItem
 from .kept_table import ATTEMPTS
-from .leaf_files import dataset
+from .leaf_files import folder
 from .rows_again import RowsAgain, may_lose
-from .staging import Part, StagingFile, part_from_json, part_to_json, schema_from_text, schema_to_text
-from .state_files import Row, SavedRows, Texts, as_table, read_rows, saved_whole, write_changes
+from .staging import Part, part_from_json, part_to_json, schema_from_text, schema_to_text
+from .state_files import Row, SavedRows, Texts, as_table, read_rows, saved_whole, write_all, write_changes
 from .target_kind import TABLES_STATE
+from .unreadable import told
 
+_LOGGER: Final = logging.getLogger(__name__)
 FOLDER: Final = TABLES_STATE
 PROGRESS: Final = "_state/progress"
 _MOMENT: Final = pa.timestamp("us", "UTC")
@@ -53,6 +56,10 @@ _PROGRESS_SCHEMA: Final = pa.schema(
 )
 # Each hundredth commit deletes older ones, as a save lists all: with 500 it took 0.013 s, with 4,000 0.053 s.
 _RETENTION: Final = MappingProxyType({"delta.logRetentionDuration": "interval 1 hours"})
+_REMEDY: Final = (
+    "let this user read and write the folder, and make room if the disk is full; if it is "
+    "damaged, the tables are to be made anew in another target"
+)
 # The row with the query and the micro-batch, for readers of the state that are not given them.
 _PLACE: Final = "place"
 _TEXTS: Final = MappingProxyType({"begins": "begins", "parked": "parked", "hold": "holds"})
@@ -363,7 +370,7 @@ class JobState:
 
 def exists(target: str, storage: Mapping[str, str]) -> bool:
     """Whether a job has begun in this target."""
-    return DeltaTable.is_deltatable(f"{target}/{FOLDER}", dict(storage))
+    return _opened(target, storage) is not None
 
 
 def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tuple[JobState, int] | None:
@@ -383,45 +390,37 @@ def load(target: str, query: str, batch: int, storage: Mapping[str, str]) -> tup
         raise CheckpointError(
             f"{target}: the tables here belong to another query -- give its state, or another target"
         )
-    rows, saved = read_rows(table, f"{target}/{FOLDER}", storage)
+    rows, saved = _rows_of(table, target, storage)
     if any(kind == _PLACE and (name, value) != (query, json.dumps(done)) for kind, name, value, _ in rows):
         raise CheckpointError(
             f"{target}/{FOLDER} was restored to an older version, and no longer says what the tables have: restore "
             "it to its last version, or begin in another folder"
         )
-    return _state_of(_with_parts(rows, target, storage), target, saved), done
+    return _state_of(rows, target, saved), done
 
 
 def _opened(target: str, storage: Mapping[str, str]) -> DeltaTable | None:
-    try:
-        return DeltaTable(f"{target}/{FOLDER}", storage_options=dict(storage))
-    except TableNotFoundError:
-        return None
+    path = f"{target}/{FOLDER}"
+    with told(path, _REMEDY):
+        try:
+            return DeltaTable(path, storage_options=dict(storage))
+        except TableNotFoundError:
+            # The folder is empty, or this user may not look into it: that is an error of the system.
+            if folder(target, storage).get_file_info(FileSelector(FOLDER, allow_not_found=True)):
+                raise CheckpointError(f"{path}: it has files, but no log of Delta -- {_REMEDY}") from None
+            return None
 
 
-def _with_parts(rows: list[Row], target: str, storage: Mapping[str, str]) -> list[Row]:
-    """The state with prepared rows in files: version 0.1.0 had them in the state itself."""
-    if all(row[3] is None for row in rows):
-        return rows
-    found: list[Row] = []
-    file = StagingFile(target, storage)
-    for kind, xa, value, data in rows:
-        if data is not None:
-            number, name = json.loads(value)
-            rows_ = file.stage(PackedItem("rows", None, None, data, 0, "", 0, None)).rows
-            assert rows_ is not None
-            part = part_to_json(rows_.prepared[xa])
-            value = json.dumps([number, name, rows_.key, schema_to_text(rows_.schema), part])
-        found.append((kind, xa, value, None))
-    file.close()
-    return found
+def _rows_of(table: DeltaTable, target: str, storage: Mapping[str, str]) -> tuple[list[Row], SavedRows]:
+    with told(f"{target}/{FOLDER}", _REMEDY):
+        return read_rows(table, f"{target}/{FOLDER}", storage)
 
 
 def peek(target: str, storage: Mapping[str, str]) -> tuple[JobState, str, int] | None:
     """The state with the id of its query and its micro-batch, for readers; None if there is none."""
     if (table := _opened(target, storage)) is None:
         return None
-    rows, saved = read_rows(table, f"{target}/{FOLDER}", storage)
+    rows, saved = _rows_of(table, target, storage)
     places = [(name, json.loads(value)) for kind, name, value, _ in rows if kind == _PLACE]
     return (_state_of(rows, target, saved), *places[0]) if places else None
 
@@ -437,16 +436,22 @@ def _state_of(rows: list[Row], target: str, saved: SavedRows) -> JobState:
 
 
 def save_progress(target: str, state: JobState, batch: int, storage: Mapping[str, str]) -> None:
-    """Write the progress of all tables, for people."""
-    rows = state.progress(batch, time.time())
-    _write(f"{target}/{PROGRESS}", rows, storage, mode="overwrite", schema_mode="overwrite")
+    """Write the progress of all tables, for people. That it cannot be written is a warning."""
+    rows, path = state.progress(batch, time.time()), f"{target}/{PROGRESS}"
+    try:
+        with told(path, "delete the folder, it is made anew"):
+            write_all(
+                path, rows, storage, mode="overwrite", schema_mode="overwrite", configuration=dict(_RETENTION)
+            )
+    except CheckpointError as error:
+        _LOGGER.warning("%s", error)
 
 
 def vacuum(target: str, hours: int, storage: Mapping[str, str], saved: DeltaTable | None = None) -> None:
     """Delete the files of states and of progress that are older; ``saved``: the table of the state, if it is open."""
-    for folder, table in ((FOLDER, saved), (PROGRESS, None)):
-        if table is None and DeltaTable.is_deltatable(f"{target}/{folder}", dict(storage)):
-            table = DeltaTable(f"{target}/{folder}", storage_options=dict(storage))
+    for name, table in ((FOLDER, saved), (PROGRESS, None)):
+        if table is None and DeltaTable.is_deltatable(f"{target}/{name}", dict(storage)):
+            table = DeltaTable(f"{target}/{name}", storage_options=dict(storage))
         if table is not None:
             if not _RETENTION.items() <= table.metadata().configuration.items():
                 # An earlier release has made the table.
@@ -466,34 +471,26 @@ def save(target: str, state: JobState, query: str, batch: int, storage: Mapping[
     """Write the state after this micro-batch. Raises as ``check_newest``."""
     path, done = f"{target}/{FOLDER}", Transaction(query, batch)
     rows = [*state.rows(), (_PLACE, query, json.dumps(batch), None)]
-    if state.saved is not None and write_changes(path, rows, state.saved, storage, done):
-        return
-    # No retries: a commit behind that of another driver might be accepted.
-    properties = CommitProperties(max_commit_retries=0, app_transactions=[done])
-    for attempt in range(1, ATTEMPTS + 1):
-        table = check_newest(target, state, storage)
-        more = {"mode": "error" if table is None else "overwrite", "commit_properties": properties}
-        try:
-            table = _write(path, as_table(rows), storage, table, **more)
-        except DeltaError:
-            if attempt == ATTEMPTS:
-                raise
-            continue
-        state.saved = saved_whole(table, rows)
-        return
+    with told(path, _REMEDY):
+        if state.saved is None or not write_changes(path, rows, state.saved, storage, done):
+            state.saved = saved_whole(_write_whole(target, state, rows, storage, done), rows)
 
 
-def _write(
-    path: str, rows: pa.Table, storage: Mapping[str, str], table: DeltaTable | None = None, **more: Any
+def _write_whole(
+    target: str,
+    state: JobState,
+    rows: list[Row],
+    storage: Mapping[str, str],
+    done: Transaction,
+    left: int = ATTEMPTS,
 ) -> DeltaTable:
-    """Have these rows be all of a small Delta table, which is returned."""
-    stored = dict(storage)
+    table = check_newest(target, state, storage)
+    more = {"mode": "error" if table is None else "overwrite", "configuration": dict(_RETENTION)}
+    # No retries: a commit behind that of another driver might be accepted.
+    own = CommitProperties(max_commit_retries=0, app_transactions=[done])
     try:
-        write_deltalake(table or path, rows, configuration=dict(_RETENTION), storage_options=stored, **more)
-    except DeltaError:
-        # If the answer to the commit was lost, deltalake sent it again, and it conflicted with itself.
-        found = DeltaTable(path, storage_options=stored)
-        if not dataset(found, path, storage).to_table().equals(rows):
+        return write_all(f"{target}/{FOLDER}", as_table(rows), storage, table, commit_properties=own, **more)
+    except CommitFailedError:
+        if not left:
             raise
-        return found
-    return table or DeltaTable(path, storage_options=stored)
+    return _write_whole(target, state, rows, storage, done, left - 1)

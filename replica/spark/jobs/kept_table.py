@@ -36,6 +36,7 @@ from .merges import Merge, Merged
 from .spark_session import our_errors
 from .staging import Part
 from .stamps import DELETED
+from .unreadable import opened_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +161,7 @@ class KeptTable(ABC):
                 raise
 
     def _reopened(self) -> DeltaTable:
-        return DeltaTable(self.path, storage_options=self.storage)
+        return opened_table(self.path, self.storage)
 
     def refresh(self) -> None:
         """Open the table as it is now."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, SubTreeFileSystem
 
+from protocol.errors import CheckpointError
 from protocol.records import record
 
 from ...spool.storage import system_of
@@ -65,10 +66,13 @@ def read(
     """The rows of files in parts, with these columns of the schema; columns that a file lacks are null."""
     wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
     for path in paths:
-        with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
-            found = [name for name in wanted.names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(_READ_ROWS, columns=found):
-                yield aligned(pa.Table.from_batches([batch]), wanted)
+        try:
+            with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
+                found = [name for name in wanted.names if name in file.schema_arrow.names]
+                for batch in file.iter_batches(_READ_ROWS, columns=found):
+                    yield aligned(pa.Table.from_batches([batch]), wanted)
+        except pa.ArrowInvalid as error:
+            raise CheckpointError(f"the file {path} is damaged: {error}") from error
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:

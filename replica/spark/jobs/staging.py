@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
+from protocol.errors import CheckpointError
 from protocol.records import field, record, replace
 
 from ...spool.storage import make_folder
@@ -161,8 +162,13 @@ def read_part(system: FileSystem, part: Part) -> pa.Table:
     with system.open_input_file(part.path) as file:
         file.seek(part.offset)
         data = file.read_buffer(part.length)
-    with pa.ipc.open_stream(data) as reader:
-        rows = reader.read_all()
+    try:
+        if data.size < part.length:
+            raise pa.ArrowInvalid("it is cut off")
+        with pa.ipc.open_stream(data) as reader:
+            rows = reader.read_all()
+    except pa.ArrowInvalid as error:
+        raise CheckpointError(f"the file {part.path} of waiting changes is damaged: {error}") from error
     if part.after is not None:
         rows = rows.filter(pc.greater_equal(rows["_seq"], pa.scalar(part.after, rows["_seq"].type)))
     if part.moment is None:

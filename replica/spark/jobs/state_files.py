@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import RemoveAction
 
 from protocol.records import field, record
@@ -129,6 +129,22 @@ def write_changes(
         saved.table = found
     saved.written += size
     return True
+
+
+def write_all(
+    path: str, rows: pa.Table, storage: Mapping[str, str], table: DeltaTable | None = None, **more: Any
+) -> DeltaTable:
+    """Have these rows be all of a small Delta table, which is returned."""
+    stored = dict(storage)
+    try:
+        write_deltalake(table or path, rows, storage_options=stored, **more)
+    except DeltaError:
+        # If the answer to the commit was lost, deltalake sent it again, and it conflicted with itself.
+        found = DeltaTable(path, storage_options=stored)
+        if not dataset(found, path, storage).to_table().equals(rows):
+            raise
+        return found
+    return table or DeltaTable(path, storage_options=stored)
 
 
 def _changes(now: Mapping[_Key, list[Row]], whole: Mapping[_Key, list[Row]]) -> Iterator[Row]:

@@ -1,0 +1,140 @@
+"""Files of a target that are damaged, missing or not allowed: an error that names the place and what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyspark")
+
+from protocol.errors import CheckpointError
+from replica.spark.jobs import job_state, mirror
+from replica.spark.jobs.job_state import JobState
+from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
+from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
+
+Damage = Callable[[Path], None]
+LATER = MergePolicy(1e9)
+THREE, FOUR = ({"id": number, "k": "", "a": number} for number in (3, 4))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """Two tables, one of them with a change that waits."""
+    found = Kept(tmp_path / "target")
+    found.target = replace(found.target, parks=True, is_live=True)
+    found.say(CREATE, CREATE.replace(" t ", " u ")).insert(ONE).insert(ONE, table="shop.u").run()
+    found.insert(TWO)
+    one_more(found, Keeper(found.target, JobState(), LATER))
+    return found
+
+
+def one_more(kept: Kept, keeper: Keeper) -> None:
+    items = kept.packed()
+    keeper.run("query", kept.number, lambda: stage_here(kept.target, items))
+    kept.number += 1
+
+
+def goes_on(kept: Kept) -> None:
+    """The job is started again, and merges all tables."""
+    keeper = Keeper(kept.target, JobState(), LATER)
+    kept.insert(THREE).insert(THREE, table="shop.u")
+    one_more(kept, keeper)
+    keeper.merge_waiting(is_end=True)
+
+
+def cut_files(folder: Path) -> None:
+    for file in folder.glob("*.*"):
+        os.truncate(file, file.stat().st_size // 2)
+
+
+def missing_files(folder: Path) -> None:
+    for file in folder.glob("*.parquet"):
+        file.unlink()
+
+
+def cut_log(folder: Path) -> None:
+    last = max((folder / "_delta_log").glob("*.json"))
+    os.truncate(last, last.stat().st_size // 2)
+
+
+def log_of_others(folder: Path) -> None:
+    max((folder / "_delta_log").glob("*.json")).write_text("no JSON\n")
+
+
+def no_beginning(folder: Path) -> None:
+    min((folder / "_delta_log").glob("*.json")).unlink()
+
+
+def no_log(folder: Path) -> None:
+    shutil.rmtree(folder / "_delta_log")
+
+
+def a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+@pytest.mark.parametrize(
+    "damage", [cut_files, missing_files, cut_log, log_of_others, no_beginning, no_log, a_file]
+)
+def test_a_state_that_cannot_be_read(damage: Damage, kept: Kept) -> None:
+    damage(kept.path / job_state.FOLDER)
+    for act in (lambda: mirror.progress(str(kept.path)), lambda: goes_on(kept)):
+        with pytest.raises(
+            CheckpointError, match=r"_state/tables: .* -- let this user read and write the folder"
+        ):
+            act()
+
+
+def test_a_state_in_a_folder_that_this_user_may_not_read(kept: Kept) -> None:
+    """It was a target without a job, where the state of the query was to be deleted."""
+    os.chmod(kept.path / "_state", 0)
+    try:
+        if os.access(kept.path / "_state", os.R_OK):
+            pytest.skip("root may read all folders")
+        with pytest.raises(CheckpointError, match=r"(?i)_state/tables: .* permission denied"):
+            goes_on(kept)
+    finally:
+        os.chmod(kept.path / "_state", 0o755)
+
+
+@pytest.mark.parametrize("damage", [cut_log, log_of_others, no_beginning])
+def test_a_table_that_cannot_be_opened(damage: Damage, kept: Kept) -> None:
+    damage(kept.path / "shop" / "t")
+    with pytest.raises(CheckpointError, match=r"shop/t: .* delete the folder, and the job says how"):
+        goes_on(kept)
+    shutil.rmtree(kept.path / "shop" / "t")
+    kept.number -= 1
+    kept.insert(FOUR, table="shop.u")
+    goes_on(kept)
+    assert "resync --target" in reason(kept)
+    assert kept.rows("shop.u")
+
+
+@pytest.mark.parametrize("where", ["shop/t", "_state/changes"])
+def test_rows_that_cannot_be_read_park_their_table(where: str, kept: Kept) -> None:
+    cut_files(kept.path / where)
+    goes_on(kept)
+    assert "is damaged: " in reason(kept)
+    assert kept.rows("shop.u") == [ONE, THREE]
+
+
+@pytest.mark.parametrize("damage", [cut_log, log_of_others, no_beginning, a_file])
+def test_progress_is_for_people(damage: Damage, kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    """A job ended, and could not be started again."""
+    damage(kept.path / job_state.PROGRESS)
+    goes_on(kept)
+    assert kept.rows() == [ONE, TWO, THREE]
+    assert "_state/progress: " in caplog.text
+
+
+def reason(kept: Kept) -> str:
+    [found] = [row["reason"] for row in mirror.progress(str(kept.path)).to_pylist() if row["reason"]]
+    return str(found)
