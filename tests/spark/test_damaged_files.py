@@ -15,6 +15,8 @@ pytest.importorskip("pyspark")
 
 from protocol.errors import CheckpointError
 from replica.spark.jobs import job_state, mirror
+from replica.spark.jobs.checkpoints import check_query
+from replica.spark.jobs.copy_requests import Requests
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
 from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
@@ -133,6 +135,42 @@ def test_progress_is_for_people(damage: Damage, kept: Kept, caplog: pytest.LogCa
     goes_on(kept)
     assert kept.rows() == [ONE, TWO, THREE]
     assert "_state/progress: " in caplog.text
+
+
+QUERY = '{"id": "query"}'
+OFFSETS = 'v1\n{}\n{"version": 1}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "offsets", "said"),
+    [
+        (QUERY[:9], OFFSETS, "checkpoint/metadata: "),
+        ("", OFFSETS, "checkpoint/metadata: "),
+        ("{}", OFFSETS, "checkpoint/metadata: "),
+        (QUERY, OFFSETS[:12], "checkpoint/offsets/1: "),
+        (QUERY, OFFSETS, "checkpoint/offsets/1: "),
+        (QUERY, "", "checkpoint/offsets/1: "),
+    ],
+)
+def test_a_checkpoint_of_spark_that_cannot_be_read(
+    metadata: str, offsets: str, said: str, tmp_path: Path
+) -> None:
+    """Spark's error named neither the file nor what to do."""
+    checkpoint = tmp_path / "checkpoint"
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+        (checkpoint / name / "1").write_text(offsets)
+    (checkpoint / "metadata").write_text(metadata)
+    with pytest.raises(CheckpointError, match=f"{said}.* -- the file is damaged: restore"):
+        check_query(str(checkpoint), "t", {"query": 1}.get, {})
+
+
+def test_a_request_that_cannot_be_read(kept: Kept) -> None:
+    requests = kept.path / "_state" / "requests"
+    requests.mkdir()
+    (requests / "shop.t.json").touch()
+    with pytest.raises(CheckpointError, match=r"requests/shop\.t\.json: .* delete the file, and ask"):
+        Requests(str(kept.path), {}).open()
 
 
 def reason(kept: Kept) -> str:

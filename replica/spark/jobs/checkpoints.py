@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _APPENDED: Final = "appended"
+_REMEDY: Final = (
+    "the file is damaged: restore the checkpoint and the target from one backup, or delete both to begin anew"
+)
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
@@ -76,10 +79,17 @@ def check_query(
     """``check_place``, if the target has micro-batches of the checkpoint's query."""
     try:
         query = query_of(checkpoint, storage)
-    except CheckpointError:
+    except CheckpointError as error:
+        if isinstance(error.__cause__, json.JSONDecodeError | KeyError):
+            raise CheckpointError(f"{error} -- {_REMEDY}") from error
         return
     if (number := written(query)) is not None:
         check_place(checkpoint, target, number, storage, **more)
+        if (begun := last_number(f"{checkpoint}/offsets", storage)) >= 0:
+            try:
+                end_of(checkpoint, begun, storage)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise CheckpointError(f"{checkpoint}/offsets/{begun}: {error} -- {_REMEDY}") from error
 
 
 def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from pyarrow.fs import FileSelector, FileType
 
+from protocol.errors import CheckpointError
 from protocol.records import record
 
 from ...config.folder_names import fitting
@@ -56,6 +57,10 @@ class Requests:
         except FileNotFoundError:
             # The job has just done the request.
             return None
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{path}: {error} -- delete the file, and ask for the table again"
+            ) from error
 
     def add(self, table: str, failed: str | None = None) -> None:
         """Ask for a table, or note why it failed."""
