@@ -36,6 +36,7 @@ class ColumnDefinition:
     is_generated: bool = False
     is_unsigned: bool = False
     charset: str = ""
+    is_zerofill: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -295,8 +296,8 @@ def _convert_charset(clause: ddl.ConvertCharset, table: str, dialect: Dialect) -
 
 
 def _set_options(clause: ddl.SetOptions, table: str, dialect: Dialect) -> Iterator[Action]:
-    if clause.options.charset:
-        yield SetCharset(table, _charset(clause.options.charset))
+    if charset := _charset(clause.options.charset):
+        yield SetCharset(table, charset)
 
 
 def _rename_to(clause: ddl.RenameTo, table: str, dialect: Dialect) -> Iterator[Action]:
@@ -367,12 +368,17 @@ def _column(clause: ddl.ColumnClause, dialect: Dialect) -> ColumnDefinition:
         bool(clause.generated),
         clause.type.unsigned,
         _charset(clause.type.charset),
+        clause.type.zerofill,
     )
 
 
 def _charset(clause: ddl.CharsetClause) -> str:
-    """The name of a character set; "" if the clause names none. The names of collations begin with it."""
-    return clause.charset or (clause.collation or "").partition("_")[0]
+    """The name of a character set; "" if the clause names none. The names of collations begin with it.
+
+    MariaDB's ``uca1400_ai_ci`` is of the character set that the column or the table has.
+    """
+    named = clause.charset or (clause.collation or "").partition("_")[0]
+    return "" if named.lower() == "uca1400" else named
 
 
 def _kind(type_: ddl.TypeClause) -> str:

@@ -208,6 +208,32 @@ def test_texts_that_lose_characters(kept: Kept, sql: str) -> None:
         kept.say(statement).run()
 
 
+def test_a_collation_of_mariadb_that_names_no_character_set(kept: Kept) -> None:
+    """The name of the character set was taken to be uca1400, which lacks all characters."""
+    kept.say(f"{CREATE} CHARSET utf8mb3 COLLATE uca1400_ai_ci").insert({**ONE, "k": "ł"}).run()
+    kept.say("ALTER TABLE t COLLATE uca1400_ai_ci, MODIFY k VARCHAR(20) COLLATE uca1400_as_ci").run()
+    kept.say("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE uca1400_ai_ci").run()
+    assert kept.rows() == [{**ONE, "k": "ł"}]
+    kept.say("ALTER TABLE t CHARSET latin1, COLLATE uca1400_ai_ci").run()
+    with pytest.raises(SchemaMismatchError, match="as latin1 lacks characters"):
+        kept.say("ALTER TABLE t MODIFY k VARCHAR(20) COLLATE uca1400_ai_ci").run()
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_numbers_with_zeros_in_front_as_text(kept: Kept, is_added: bool) -> None:
+    """The server's text is 00012; the mirror had 12."""
+    if is_added:
+        kept.say(CREATE, "ALTER TABLE t DROP a", "ALTER TABLE t ADD a INT(5) ZEROFILL")
+    else:
+        kept.say(CREATE.replace("a INT DEFAULT 7", "a INT(5) ZEROFILL"))
+    kept.insert({**ONE, "a": 12}).run()
+    kept.say(
+        "ALTER TABLE t MODIFY a BIGINT(9) ZEROFILL", "ALTER TABLE t MODIFY a DECIMAL(9,2) ZEROFILL"
+    ).run()
+    with pytest.raises(SchemaMismatchError, match="changes values of a in the new type VARCHAR"):
+        kept.say("ALTER TABLE t MODIFY a VARCHAR(10)").run()
+
+
 def test_the_default_character_set_of_a_table(kept: Kept) -> None:
     kept.say(f"{CREATE} CHARSET latin1").insert({**ONE, "k": "ł"}).run()
     # JSON has a character set of its own, and in utf8mb4 nothing is lost.

@@ -24,6 +24,9 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 _INTEGER_BITS: Final = MappingProxyType(
     {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 )
+_NUMBERS: Final = frozenset(("DECIMAL", "FLOAT", "DOUBLE", "BIT", "YEAR", *_INTEGER_BITS))
+#: The end of a kind of numbers that the server shows with zeros in front, in ``before``.
+ZEROFILL: Final = " ZEROFILL"
 
 
 def changes_values(
@@ -54,6 +57,9 @@ def changes_values(
     if base in _INTEGER_BITS:
         return _integer(values, _INTEGER_BITS[base], is_unsigned=is_unsigned)
     if is_unsigned and _is_number(values.type) and _any(pc.less(values, 0)):
+        return True
+    if before is not None and before.endswith(ZEROFILL) and base not in _NUMBERS:
+        # As text, the server writes all zeros.
         return True
     if before is not None and kind_parts(before)[0] == "TIME" and base != "TIME":
         # As text, the server writes all digits of the fraction.

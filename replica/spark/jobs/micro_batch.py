@@ -36,7 +36,7 @@ from ..packed_items import PackedItem
 from .coverage import SYSTEM_SCHEMAS
 from .job_state import JobState, PreparedRows, TableState, Waiting, check_newest
 from .kept_table import CONSISTENT, KeptTable, Step, check_name
-from .redefinitions import known_columns, redefine, refused, set_charset
+from .redefinitions import known_columns, noted_kind, redefine, refused, set_charset
 from .staging import Part, Staged, StagedRows
 from .table_merges import Merger, TableMerge
 from .target import Target
@@ -398,7 +398,7 @@ class Batch:
             raise refused(
                 name, f"its rows have values in the new column {column.name} that are not in the log"
             )
-        known.kinds[column.name] = column.kind
+        known.kinds[column.name] = noted_kind(column)
         if column.is_filled:
             return
         known.defaults[column.name] = column.default

@@ -9,7 +9,7 @@ from protocol.errors import SchemaMismatchError
 
 from ...sql import ddl
 from ...sql.dialect import STRICT
-from .changed_values import changes_values
+from .changed_values import ZEROFILL, changes_values
 from .job_state import TableState
 from .kept_table import KeptTable, Step
 from .lost_characters import loses_characters
@@ -21,8 +21,13 @@ _CHARSET = ""
 def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[str, str]]:
     """What CREATE TABLE says of columns: the defaults that are plain values, and ``TableState.kinds``."""
     columns = action.columns or ()
-    kinds = {_CHARSET: action.charset} | {column.name: column.kind for column in columns}
+    kinds = {_CHARSET: action.charset} | {column.name: noted_kind(column) for column in columns}
     return {column.name: column.default for column in columns if not column.is_filled}, kinds
+
+
+def noted_kind(column: ddl.ColumnDefinition) -> str:
+    """The kind of a column in ``TableState.kinds``."""
+    return f"{column.kind}{ZEROFILL}" if column.is_zerofill else column.kind
 
 
 def redefine(
@@ -43,7 +48,7 @@ def redefine(
         if column.kind != "JSON":
             _check_characters(table, name, column.charset or known.kinds.get(_CHARSET, ""), sql_mode)
     if known.set_default(name, column, table.fields()):
-        known.kinds[name] = column.kind
+        known.kinds[name] = noted_kind(column)
 
 
 def set_charset(
