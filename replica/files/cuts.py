@@ -86,6 +86,9 @@ class HeaderWalk:
         while position + EVENT_HEADER_SIZE <= size:
             if position >= due:
                 due = release(data, position)
+                if isinstance(data, mmap.mmap) and data.size() < size:
+                    # The file was cut off: the kernel ends a process that looks at mapped memory behind its end.
+                    return
             event_type, event_size = _unpack_type_and_size(data, position)
             end = position + event_size
             if event_size < EVENT_HEADER_SIZE or end > size:

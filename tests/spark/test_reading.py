@@ -24,6 +24,7 @@ from protocol.errors import (
     TruncatedError,
     UnsupportedEventError,
 )
+from replica.files import cuts
 from replica.files.cuts import Cut, HeaderWalk
 from replica.files.log_files import find_log_files
 from replica.spark.changes import ChangeReader
@@ -243,6 +244,20 @@ def test_a_file_that_is_cut_off_while_it_is_planned(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(planner, "HeaderWalk", CutOff)
     pieces = planner.plan_files(find_log_files(path), 4096)
+    with pytest.raises(TruncatedError, match="has lost its last"):
+        read_all(pieces)
+
+
+def test_a_file_that_is_cut_off_between_two_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "binlog.000001"
+    write_numbered(path, [1] * 200)
+
+    def cut_off(data: object, place: int) -> int:
+        os.truncate(path, 4096)
+        return place + 8192
+
+    monkeypatch.setattr(cuts, "release", cut_off)
+    pieces = planner.plan_files(find_log_files(path), 1 << 20)
     with pytest.raises(TruncatedError, match="has lost its last"):
         read_all(pieces)
 
