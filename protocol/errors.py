@@ -33,9 +33,9 @@
 An error describes itself; nothing here decides when it is raised.
 """
 
-# Servers send 512 bytes at most (MYSQL_ERRMSG_SIZE). A GTID set may have a million intervals.
-_LONGEST_MESSAGE = 4096
-_LONGEST_TEXT = 2 * _LONGEST_MESSAGE
+# A server sends 512 bytes at most (MYSQL_ERRMSG_SIZE), but a damaged packet may have 16 MB, and a GTID set a million
+# intervals.
+_LONGEST_TEXT = 8192
 
 
 def _shortened(text: str) -> str:
@@ -88,13 +88,10 @@ class ServerError(ReplicaError):
     """An ERR packet of the server.
 
     Attributes: ``code`` (the server's error number), ``sqlstate`` (five characters, may be empty),
-    ``message`` (the server's own words; their beginning, if they are very long) and ``remedy`` (this library's
-    advice; may be empty).
+    ``message`` (the server's own words) and ``remedy`` (this library's advice; may be empty).
     """
 
     def __init__(self, code: int, sqlstate: str, message: str, remedy: str = "") -> None:
-        if len(message) > _LONGEST_MESSAGE:
-            message = f"{message[: _LONGEST_MESSAGE - 3]}..."
         state = f" ({sqlstate})" if sqlstate else ""
         super().__init__(f"{code}{state}: {message}" + (f" -- {remedy}" if remedy else ""))
         self.code = code

@@ -199,6 +199,5 @@ def server_error(err: Err, phase: Phase) -> ReplicaError:
         if refusal.fits(err, phase):
             if issubclass(refusal.error, ServerError):
                 return refusal.error(err.code, err.sqlstate, err.message, refusal.remedy)
-            message = ServerError(err.code, "", err.message).message
-            return refusal.error(f"{message} ({err.code}) -- {refusal.remedy}")
+            return refusal.error(f"{err.message} ({err.code}) -- {refusal.remedy}")
     return ServerError(err.code, err.sqlstate, err.message)
