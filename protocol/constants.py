@@ -126,6 +126,19 @@ class EventFlag(IntFlag):
     MARIADB_SKIP_REPLICATION = 0x8000
 
 
+class SessionFlag(IntFlag):
+    """Bits of FLAGS2, a status variable of QUERY events (``query_options.h``; MariaDB's ``sql_priv.h``: OPTION_*)."""
+
+    AUTO_IS_NULL = 1 << 14
+    MARIADB_NO_CHECK_CONSTRAINT_CHECKS = 1 << 15
+    NOT_AUTOCOMMIT = 1 << 19
+    MARIADB_EXPLICIT_DEF_TIMESTAMP = 1 << 24
+    NO_FOREIGN_KEY_CHECKS = 1 << 26
+    RELAXED_UNIQUE_CHECKS = 1 << 27
+    MARIADB_IF_EXISTS = 1 << 28
+    MARIADB_INSERT_HISTORY = 1 << 30
+
+
 class RowsFlag(IntFlag):
     """Flags in a rows event's post-header (``rows_event.h``: Rows_event::enum_flag)."""
 

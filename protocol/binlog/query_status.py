@@ -3,7 +3,8 @@
 Layout: MySQL's ``libs/mysql/binlog/event/statement_events.h`` (Q_*_CODE), MariaDB's ``sql/log_event.h``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ..constants import ALTER_NOT_DONE
 from ..errors import DecodeError
@@ -12,6 +13,10 @@ from ..wire import Reader, utf8_text
 StatusValue = int | str | tuple[int, ...] | tuple[str, ...]
 
 _MAX_DATABASES = 254
+# MDEV-28632 and MDEV-29078; 10.10 and later do.
+_EXPLICIT_TIMESTAMPS_SINCE: Mapping[tuple[int, ...], tuple[int, ...]] = MappingProxyType(
+    {(10, 5): (10, 5, 17), (10, 6): (10, 6, 9), (10, 7): (10, 7, 5), (10, 8): (10, 8, 4), (10, 9): (10, 9, 2)}
+)
 
 
 def _text(reader: Reader) -> str:
@@ -99,6 +104,14 @@ def parse_status_variables(data: bytes) -> dict[str, StatusValue]:
         except DecodeError as error:
             raise type(error)(f"status variable {name}: {error.reason}") from None
     return variables
+
+
+def logs_explicit_timestamps(version: tuple[int, ...]) -> bool:
+    """Whether MariaDB of this version logs explicit_defaults_for_timestamp, as a bit of FLAGS2.
+
+    Older ones do not let a session set it (``deduct_options_written_to_bin_log``).
+    """
+    return version >= _EXPLICIT_TIMESTAMPS_SINCE.get(version[:2], (10, 10))
 
 
 def is_unfinished_alter(data: bytes) -> bool:

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from protocol.binlog.checksum import is_mariadb_version, version_numbers
 from protocol.binlog.events import QueryEvent
-from protocol.binlog.query_status import StatusValue, parse_status_variables
+from protocol.binlog.query_status import StatusValue, logs_explicit_timestamps, parse_status_variables
 from protocol.charset import charset_of_collation
-from protocol.constants import EventFlag
+from protocol.constants import EventFlag, SessionFlag
 from protocol.wire import utf8_bytes
 
 from .collations import collation_name
@@ -27,25 +27,27 @@ status_variables: Callable[[bytes], Variables] = lru_cache(maxsize=64)(parse_sta
 
 _FlagVariables = tuple[tuple[bytes, int, bool], ...]
 
-# Session variable, its bit in FLAGS2 (query_options.h; MariaDB's sql_priv.h), whether a set bit means 0.
+# Session variable, its bit in FLAGS2 (plain numbers: see below), whether a set bit means 0.
 _FLAGS2: _FlagVariables = (
-    (b"foreign_key_checks", 1 << 26, True),
-    (b"sql_auto_is_null", 1 << 14, False),
-    (b"unique_checks", 1 << 27, True),
-    (b"autocommit", 1 << 19, True),
+    (b"foreign_key_checks", int(SessionFlag.NO_FOREIGN_KEY_CHECKS), True),
+    (b"sql_auto_is_null", int(SessionFlag.AUTO_IS_NULL), False),
+    (b"unique_checks", int(SessionFlag.RELAXED_UNIQUE_CHECKS), True),
+    (b"autocommit", int(SessionFlag.NOT_AUTOCOMMIT), True),
+)
+_CHECK_CONSTRAINTS = (
+    b"check_constraint_checks",
+    int(SessionFlag.MARIADB_NO_CHECK_CONSTRAINT_CHECKS),
+    True,
+)
+_IF_EXISTS = (b"sql_if_exists", int(SessionFlag.MARIADB_IF_EXISTS), False)
+_EXPLICIT_TIMESTAMPS = (
+    b"explicit_defaults_for_timestamp",
+    int(SessionFlag.MARIADB_EXPLICIT_DEF_TIMESTAMP),
+    False,
 )
 # Servers before 10.11 do not log it, but the tool prints it once.
-_CHECK_CONSTRAINTS = (b"check_constraint_checks", 1 << 15, True)
-_INSERT_HISTORY = (b"system_versioning_insert_history", 1 << 30, False)
-_MARIADB_FLAGS2: _FlagVariables = (*_FLAGS2, _CHECK_CONSTRAINTS, _INSERT_HISTORY)
-_LATER_MARIADB_FLAGS2: _FlagVariables = (
-    *_FLAGS2,
-    _CHECK_CONSTRAINTS,
-    (b"sql_if_exists", 1 << 28, False),
-    (b"explicit_defaults_for_timestamp", 1 << 24, False),
-    _INSERT_HISTORY,
-)
-_LATER_MARIADB = (10, 6, 10)
+_INSERT_HISTORY = (b"system_versioning_insert_history", int(SessionFlag.MARIADB_INSERT_HISTORY), False)
+_IF_EXISTS_SINCE = (10, 5, 2)
 _INSERT_HISTORY_SINCE = (10, 11)
 # SQL modes that MySQL 8.0.5 removed; later servers refuse them.
 _REMOVED_SQL_MODES = 0x1003FF00
@@ -76,7 +78,7 @@ class Session:
     def __init__(self, flavor: Flavor, *, is_run: bool = False) -> None:
         self.flavor: Flavor = flavor
         self._is_run = is_run
-        self._flag_variables = _FLAGS2 if flavor == "mysql" else _MARIADB_FLAGS2
+        self._flag_variables = _FLAGS2 if flavor == "mysql" else self._of_mariadb(())
         self._schema = ""
         self._thread_id: int | None = None
         self._printed: dict[str, object] = {}
@@ -86,11 +88,7 @@ class Session:
     def follow(self, server_version: str) -> None:
         """Note the server's version, which decides which settings exist."""
         if is_mariadb_version(server_version) and self.flavor == "mariadb":
-            version = version_numbers(server_version)
-            variables = _LATER_MARIADB_FLAGS2 if version >= _LATER_MARIADB else _MARIADB_FLAGS2
-            if self._is_run and version < _INSERT_HISTORY_SINCE:
-                variables = tuple(one for one in variables if one is not _INSERT_HISTORY)
-            self._flag_variables = variables
+            self._flag_variables = self._of_mariadb(version_numbers(server_version))
 
     def statements(self, event: QueryEvent) -> Iterator[bytes]:
         """The SET and use statements to run before the event's statement, each with delimiter and newline."""
@@ -116,6 +114,15 @@ class Session:
     def state(self) -> dict[str, object]:
         """The settings that were printed, for another session to go on with."""
         return vars(self) | {"_last": None}
+
+    def _of_mariadb(self, version: tuple[int, ...]) -> _FlagVariables:
+        """The variables that ``mariadb-binlog`` 11.8 prints for the logs of this version."""
+        known = (
+            (_IF_EXISTS, version >= _IF_EXISTS_SINCE),
+            (_EXPLICIT_TIMESTAMPS, logs_explicit_timestamps(version)),
+            (_INSERT_HISTORY, not self._is_run or version >= _INSERT_HISTORY_SINCE),
+        )
+        return (*_FLAGS2, _CHECK_CONSTRAINTS, *(variable for variable, is_printed in known if is_printed))
 
     def _settings(self, event: QueryEvent, variables: Variables) -> Iterator[bytes]:
         header = event.header

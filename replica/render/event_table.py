@@ -39,7 +39,14 @@ from protocol.binlog.events import (
     XidEvent,
 )
 from protocol.binlog.query_status import parse_status_variables
-from protocol.constants import INTVAR_NAMES, EventFlag, EventType, MariadbGtidExtraFlag, MariadbGtidFlag
+from protocol.constants import (
+    INTVAR_NAMES,
+    EventFlag,
+    EventType,
+    MariadbGtidExtraFlag,
+    MariadbGtidFlag,
+    SessionFlag,
+)
 from protocol.values.jsonb_text import float_text
 from protocol.wire import utf8_bytes
 
@@ -73,14 +80,13 @@ _ROWS_FLAGS: Final = (
     (0x08, "COMPLETE_ROWS_F"),
     (0x10, "USE_SQL_FOREIGN_KEY_F"),
 )
-# Bits of FLAGS2 (MariaDB's sql_priv.h), and the settings that they stand for.
 _MARIADB_SETTINGS: Final = (
-    (1 << 26, "foreign_key_checks=0"),
-    (1 << 14, "sql_auto_is_null=1"),
-    (1 << 27, "unique_checks=0"),
-    (1 << 15, "check_constraint_checks=0"),
-    (1 << 28, "@@sql_if_exists=1"),
-    (1 << 30, "@@system_versioning_insert_history=1"),
+    (SessionFlag.NO_FOREIGN_KEY_CHECKS, "foreign_key_checks=0"),
+    (SessionFlag.AUTO_IS_NULL, "sql_auto_is_null=1"),
+    (SessionFlag.RELAXED_UNIQUE_CHECKS, "unique_checks=0"),
+    (SessionFlag.MARIADB_NO_CHECK_CONSTRAINT_CHECKS, "check_constraint_checks=0"),
+    (SessionFlag.MARIADB_IF_EXISTS, "@@sql_if_exists=1"),
+    (SessionFlag.MARIADB_INSERT_HISTORY, "@@system_versioning_insert_history=1"),
 )
 # Flags of MariaDB's two-phase ALTER TABLE (binlog_alter_two_phase).
 _ALTER_PHASES: Final = (

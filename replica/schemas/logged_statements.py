@@ -1,11 +1,14 @@
 """QUERY events as ``Statement``: what the session of a statement was, from the event's status variables."""
 
-from typing import Final
-
 from protocol.binlog.events import QueryEvent
-from protocol.binlog.query_status import StatusValue, is_unfinished_alter, parse_status_variables
+from protocol.binlog.query_status import (
+    StatusValue,
+    is_unfinished_alter,
+    logs_explicit_timestamps,
+    parse_status_variables,
+)
 from protocol.charset import charset_of_collation
-from protocol.constants import STATEMENT_FRAME, EventFlag
+from protocol.constants import STATEMENT_FRAME, EventFlag, SessionFlag
 from protocol.errors import DecodeError
 from protocol.records import record, replace
 
@@ -14,18 +17,14 @@ from ..sql.ddl_reader import may_change_shapes
 from ..sql.dialect import Dialect
 from .catalog import Statement
 
-# MariaDB: a bit of FLAGS2 (sql_priv.h: OPTION_EXPLICIT_DEF_TIMESTAMP). 10.11 and 11.8 log it; before 10.10 the
-# variable could not be set at run time, and is not logged.
-_EXPLICIT_TIMESTAMPS: Final = 1 << 24
-_LOGS_EXPLICIT_TIMESTAMPS: Final = (10, 11)
-
 
 @record(slots=True, frozen=True)
 class LogTraits:
     """What is the same for all statements of a log.
 
     ``folds_names``: lower_case_table_names is 1 or 2. ``explicit_timestamps``: the global value of
-    explicit_defaults_for_timestamp, for logs of MySQL before 8.0 and MariaDB before 10.11; None if it is not known.
+    explicit_defaults_for_timestamp, for servers that do not log the session's: MySQL before 8.0, and MariaDB before
+    10.5.17, 10.6.9 and 10.10; None if it is not known.
     """
 
     is_mariadb: bool
@@ -74,8 +73,8 @@ def _explicit_timestamps(status: dict[str, StatusValue], traits: LogTraits) -> b
     if logged is not None:
         return bool(logged)
     flags = _number(status.get("FLAGS2")) or 0
-    if traits.is_mariadb and traits.version >= _LOGS_EXPLICIT_TIMESTAMPS:
-        return bool(flags & _EXPLICIT_TIMESTAMPS)
+    if traits.is_mariadb and logs_explicit_timestamps(traits.version):
+        return bool(flags & SessionFlag.MARIADB_EXPLICIT_DEF_TIMESTAMP)
     return traits.explicit_timestamps
 
 

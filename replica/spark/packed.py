@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from protocol.binlog.events import QueryEvent
 from protocol.binlog.query_status import parse_status_variables
+from protocol.constants import SessionFlag
 from protocol.errors import DecodeError
 
 from ..arrow.strings import STRING, valid_text
@@ -37,9 +38,6 @@ from .gather import GatheredRows, seq_number
 from .packed_items import HAS_NAMES, KEY, SEPARATOR, PackedRows
 from .table_mode import TableWriter, table_schema
 from .unlogged import with_unknown
-
-# A bit of FLAGS2: OPTION_EXPLICIT_DEF_TIMESTAMP, which MariaDB writes since 10.6.10. MySQL does not use this bit.
-_MARIADB_EXPLICIT: Final = 1 << 24
 
 PACKED_SCHEMA: Final = pa.schema(
     [
@@ -136,7 +134,7 @@ def _has_explicit_timestamps(query: QueryEvent) -> bool:
     if (said := variables.get("EXPLICIT_DEFAULTS_FOR_TIMESTAMP")) is not None:
         return bool(said)
     flags = variables.get("FLAGS2")
-    return isinstance(flags, int) and bool(flags & _MARIADB_EXPLICIT)
+    return isinstance(flags, int) and bool(flags & SessionFlag.MARIADB_EXPLICIT_DEF_TIMESTAMP)
 
 
 def _place(changes: Sequence[PlacedChange]) -> dict[str, list[object]]:

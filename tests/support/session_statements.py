@@ -180,6 +180,13 @@ CASES: dict[str, Case] = {
     ),
 }
 MARIADB_CASES: dict[str, Case] = {
+    "timestamps that may be NULL": (
+        "SET explicit_defaults_for_timestamp = 1",
+        "CREATE TABLE t (a TIMESTAMP)",
+        "SET explicit_defaults_for_timestamp = 0",
+        "CREATE TABLE u (a TIMESTAMP)",
+        "SET explicit_defaults_for_timestamp = DEFAULT",
+    ),
     "replaced by a table like another": (
         "CREATE TABLE t (z INT)",
         "CREATE TABLE u (a INT, b INT)",
