@@ -237,7 +237,7 @@ class Connection:
         if self.rows_ended:
             return []
         if self.phase is not Phase.ROWS:
-            raise RuntimeError("next_rows() works after RowsBegin only")
+            raise RuntimeError("rows come after RowsBegin only")
         try:
             return take(self._frames) or self._end_of_rows(self._frames.read())
         except ReplicaError as error:

@@ -83,7 +83,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="skip damaged events and changes that SQL cannot express; count them",
     )
-    add_workers_argument(parser)
+    add_workers_argument(parser, "--start, --stop, --force and --schema of a store")
     add_file_arguments(parser)
 
 

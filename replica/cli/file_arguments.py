@@ -18,15 +18,15 @@ from .arguments import patterns
 _SECRET_FILE: Final = "FILE:"
 
 
-def add_workers_argument(parser: ArgumentParser) -> None:
-    """Add ``--workers``."""
+def add_workers_argument(parser: ArgumentParser, alone: str = "--start, --stop and --force") -> None:
+    """Add ``--workers``; ``alone`` are the options with which one process reads."""
     parser.add_argument(
         "--workers",
         metavar="N",
         type=int,
         default=1,
         help="processes that read sections of the files side by side, for the same output; default: 1. One process "
-        "reads with --start, --stop, --force and --schema of a store, compressed files and standard input",
+        f"reads with {alone}, relay logs, compressed files and standard input",
     )
 
 

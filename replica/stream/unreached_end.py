@@ -1,4 +1,4 @@
-"""A log record about a source that has told an end of its log, and sends nothing up to there: who waits for that."""
+"""Warns that a stream waits for an end of the log that its source has named, but does not send."""
 
 import logging
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _MANY_TIMES: Final = 3
 
 
 class UnreachedEnd:
-    """Tells it once: the stop "now" and chunks of a copy wait for such a source for ever."""
+    """Logs the warning once. The stop "now", and each chunk of a copy, wait for the end that the source has named."""
 
     def __init__(self) -> None:
         self._sent = Place("", 0)
