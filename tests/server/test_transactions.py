@@ -8,6 +8,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pymysql
 import pytest
 
 from protocol.errors import RolledBackToSavepointError, StatementFormatError, TransactionOutcomeError
@@ -102,7 +103,7 @@ async def test_tables_that_know_no_transactions(server: Server, schema: str) -> 
     start = end_of_log(server)
     run(server, schema, "INSERT INTO m VALUES (1), (2)", "BEGIN", "INSERT INTO m VALUES (3)", "ROLLBACK")
     # The first two stay.
-    with pytest.raises(Exception, match="Duplicate entry"):
+    with pytest.raises(pymysql.err.IntegrityError, match="Duplicate entry"):
         run(server, schema, "INSERT INTO m VALUES (4), (5), (1)")
     seen = await seen_since(server, schema, start)
     assert seen == [Seen("commit", insert(*ids, table="m"), []) for ids in ((1, 2), (3,), (4, 5))]
@@ -221,7 +222,7 @@ async def test_an_alter_in_two_phases(server: Server, schema: str) -> None:
     run(server, schema, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1), (2, 1)")
     start = end_of_log(server)
     run(server, schema, "SET SESSION binlog_alter_two_phase = 1", add)
-    with pytest.raises(Exception, match="Duplicate entry"):
+    with pytest.raises(pymysql.err.IntegrityError, match="Duplicate entry"):
         run(server, schema, "SET SESSION binlog_alter_two_phase = 1", key)
     assert await seen_since(server, schema, start) == [
         Seen("prepared", [], []),

@@ -25,7 +25,13 @@ from protocol.conversation.messages import Err, Handshake, HandshakeResponse, Ok
 from protocol.conversation.packets import FrameStream
 from protocol.conversation.phases import NEED_DATA
 from protocol.conversation.replica_side import Connection
-from protocol.errors import ConfigurationError, MissingExtraError, ProtocolError, SourceConfigurationError
+from protocol.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ProtocolError,
+    ServerError,
+    SourceConfigurationError,
+)
 from replica.config.options import Options
 from tests.support.fake_source import MARIADB_CAPABILITIES, MYSQL_CAPABILITIES, FakeSource, connect
 from tests.support.feeding import all_cuts, check_parser
@@ -359,7 +365,7 @@ def test_a_packet_in_one_piece_with_the_ok() -> None:
     for number in (0, 2):
         behind = packet(frame(refusal.encode(), 3 if number else 0), number)
         client, _, _ = log_in("zlib", behind)
-        with pytest.raises(Exception, match="init_connect"):
+        with pytest.raises(ServerError, match="init_connect"):
             client.next_event()
 
 

@@ -384,7 +384,7 @@ async def test_what_does_not_wait_has_no_twin(tmp_path: Path) -> None:
         assert [rows_in(events) for events in found] == [[5, 6]] * 5
 
 
-async def test_the_connection_goes_on_behind_a_dump(tmp_path: Path) -> None:
+async def test_a_replica_is_forgotten_when_its_dump_ends(tmp_path: Path) -> None:
     names = write_mysql_files(tmp_path)
     async with serving(tmp_path) as server, logged_in(server, CHECKSUM_ASKED) as session:
         session.start_dump(names[2], 4, 0, 0)

@@ -129,6 +129,8 @@ async def test_a_server_that_does_not_tell_its_name() -> None:
 async def test_a_server_that_knows_no_uuid_and_no_host_name() -> None:
     async with serving(in_turn({"server_id": "1"})) as source:
         await (await Session.open(await bound(source))).aclose()
+        await source.until_closed()
+    assert len(source.conversations) == 2
 
 
 async def test_a_second_connection_moves_to_the_server_that_took_over() -> None:

@@ -323,7 +323,7 @@ def test_damage_after_a_long_outage_is_tried_again_too() -> None:
     policy, count = ReconnectPolicy(initial=0), FailureCount()
     for _ in range(50):
         policy.delay(count.add(ConnectionLostError("refused")))
-    policy.delay(count.add(ChecksumError("differs", "binlog.1", 4)))
+    assert policy.delay(count.add(ChecksumError("differs", "binlog.1", 4))) == 0
 
 
 def test_attempts_are_limited() -> None:
