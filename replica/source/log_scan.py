@@ -297,32 +297,17 @@ class LogScan:
         try:
             decoder = EventDecoder(mariadb=self._source.is_mariadb)
             decoder.checksum_enabled = await introduce(session, self._source, self._options)
-            flags = DumpFlag.NON_BLOCK | self._source.dump_flags
-            passed: GtidSet | None = None
-            if isinstance(start, GtidSet):
-                session.start_dump_gtid(start.encode(), 0, flags)
-                passed = start | GtidSet()
-            else:
-                if isinstance(start, BinlogPosition):
-                    decoder.file, decoder.position = start.file, start.position
-                else:
-                    decoder.file = start
-                session.start_dump(decoder.file, decoder.position, 0, flags)
+            self._request(session, decoder, start)
+            # A copy, which grows.
+            passed = start | GtidSet() if isinstance(start, GtidSet) else None
             reached = decoder.position
             while events := await session.read_events(self._options.connect_timeout):
                 for raw in events:
-                    is_whole = len(raw) >= EVENT_HEADER_SIZE
-                    if is_whole and raw[4:5] in ROW_CODES:
-                        pass
-                    elif is_whole and kinds is not None and raw[4:5] not in kinds:
-                        if decoder.checksum_enabled and _was_one_of(raw, kinds):
-                            raise wrong_checksum(raw)
-                    else:
-                        event = decoder.decode(raw)
-                        if event is not None and visit(event, decoder.file, decoder.position):
-                            return None
-                        if passed is not None and isinstance(event, GtidEvent):
-                            passed.add(event.gtid)
+                    event = _decoded(decoder, raw, kinds)
+                    if event is not None and visit(event, decoder.file, decoder.position):
+                        return None
+                    if passed is not None and isinstance(event, GtidEvent):
+                        passed.add(event.gtid)
                     # An event's header has its end modulo 2**32; events that are in no file have none. The end in a
                     # ROTATE is a place in the file before.
                     behind = 0 if raw[4] == EventType.ROTATE else _end_of(raw)
@@ -343,6 +328,32 @@ class LogScan:
             # whose last ones are in ``start`` the end is not seen. Later versions send one (``Binlog_sender``).
             return None
         return BinlogPosition(decoder.file, decoder.position) if passed is None else passed
+
+    def _request(
+        self, session: Session, decoder: EventDecoder, start: str | BinlogPosition | GtidSet
+    ) -> None:
+        """Ask for the log from ``start`` to its end; tell the decoder where that is, unless GTIDs say it."""
+        flags = DumpFlag.NON_BLOCK | self._source.dump_flags
+        if isinstance(start, GtidSet):
+            session.start_dump_gtid(start.encode(), 0, flags)
+            return
+        if isinstance(start, BinlogPosition):
+            decoder.file, decoder.position = start.file, start.position
+        else:
+            decoder.file = start
+        session.start_dump(decoder.file, decoder.position, 0, flags)
+
+
+def _decoded(decoder: EventDecoder, raw: bytes, kinds: frozenset[bytes] | None) -> Event | None:
+    """The event; None for rows, and for events that are not of these kinds."""
+    if len(raw) >= EVENT_HEADER_SIZE:
+        if raw[4:5] in ROW_CODES:
+            return None
+        if kinds is not None and raw[4:5] not in kinds:
+            if decoder.checksum_enabled and _was_one_of(raw, kinds):
+                raise wrong_checksum(raw)
+            return None
+    return decoder.decode(raw)
 
 
 def _end_of(raw: bytes) -> int:
