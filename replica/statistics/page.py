@@ -313,29 +313,26 @@ def _sizes(statistics: LogStatistics) -> Iterator[str]:
     if not statistics.with_rows:
         return
     counts = statistics.rows_classes
-    yield '<section><h2>Transactions by their rows</h2><div class="wide" tabindex="0"><table>'
-    yield from _head(("rows", "", "transactions"), numbers_from=2)
-    most = max(counts)
     last = max(index for index, count in enumerate(counts) if count)
-    for label, count in list(zip(class_labels(), counts, strict=True))[: last + 1]:
-        shape = bar([("plain", count)], most)
-        yield (
-            f'<tr><th scope="row">{text(label)}</th><td class="bars">{shape}</td>'
-            f'<td class="n">{count_text(count)}</td></tr>'
-        )
-    yield "</tbody></table></div></section>"
+    counted = list(zip(class_labels(), counts, strict=True))[: last + 1]
+    yield from _bars("Transactions by their rows", ("rows", "", "transactions"), counted)
 
 
 def _statements(statistics: LogStatistics) -> Iterator[str]:
     if not statistics.statements:
         return
-    yield '<section><h2>Statements without rows</h2><div class="wide" tabindex="0"><table>'
-    yield from _head(("statement", "", "times"), numbers_from=2)
     counted = sorted(statistics.statements.items(), key=lambda item: (-item[1], item[0]))
+    yield from _bars("Statements without rows", ("statement", "", "times"), counted)
+
+
+def _bars(title: str, head: tuple[str, ...], counted: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """A section with a table of names, each with a bar for its count."""
+    yield f'<section><h2>{title}</h2><div class="wide" tabindex="0"><table>'
+    yield from _head(head, numbers_from=2)
+    most = max(count for _, count in counted)
     for name, count in counted:
-        shape = bar([("plain", count)], counted[0][1])
         yield (
-            f'<tr><th scope="row">{text(name)}</th><td class="bars">{shape}</td>'
+            f'<tr><th scope="row">{text(name)}</th><td class="bars">{bar([("plain", count)], most)}</td>'
             f'<td class="n">{count_text(count)}</td></tr>'
         )
     yield "</tbody></table></div></section>"
