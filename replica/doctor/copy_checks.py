@@ -46,7 +46,7 @@ def check_copied_tables(facts: Facts) -> Iterator[Finding]:
     if messages:
         yield Finding(name, "warning", "; ".join(messages), remedies)
     elif keyless:
-        message = f"{listed(keyless)}: without a key a table is copied as one unit, in memory, and anew after a kill"
+        message = f"{listed(keyless)}: without a key a table is copied as one unit, and anew after a kill"
         yield Finding(name, "ok", message)
     else:
         yield Finding(name, "ok", f"{number_of(len(copied), 'table')} can be copied, in chunks by their keys")

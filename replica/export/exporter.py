@@ -1,6 +1,7 @@
 """``Exporter``: takes a stream that copies tables, and makes a consistent export of it in a folder."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from time import monotonic
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ FILE_ROWS: Final = 1_000_000
 _COMMIT_SECONDS: Final = 10.0
 # Seconds between two calls of ``show``.
 _SHOW_SECONDS: Final = 0.2
+_ROWS_AT_ONCE: Final = 10_000
 
 
 class Exporter:
@@ -169,7 +171,10 @@ class Exporter:
 
     def _take_copied(self, event: object) -> None:
         if isinstance(event, SnapshotRowsEvent):
-            self._folder.add_rows((event.table.schema, event.table.name), event.table, event.rows)
+            identity, rows = (event.table.schema, event.table.name), iter(event.rows)
+            # Of a table without a key these are all rows, of which not all are in memory.
+            while some := list(islice(rows, _ROWS_AT_ONCE)):
+                self._folder.add_rows(identity, event.table, some)
         elif isinstance(event, SnapshotRestartedEvent):
             identity = event.table.schema, event.table.name
             if identity in self._folder.tables:

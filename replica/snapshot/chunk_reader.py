@@ -163,6 +163,14 @@ class Chunk:
         self._finish()
         return False
 
+    async def read_payloads(self) -> list[bytes]:
+        """The next rows, undecoded, for ``SelectList.rows``; empty at the end."""
+        payloads = await self._session.read_rows(self._silence)
+        if payloads:
+            return self._count((payloads, sum(map(len, payloads)), payloads[-1]))
+        self._finish()
+        return payloads
+
     def _count(self, found: tuple[list[Item], int, bytes]) -> list[Item]:
         items, size, last = found
         if items:

@@ -50,6 +50,7 @@ from .table_list import (
 )
 from .touches import Row
 from .transaction_touches import TableId
+from .whole_tables import rows_of
 from .window import Step, Window
 
 # Chunks that are read ahead of the stream, besides those being read.
@@ -409,12 +410,11 @@ class Copier:
             return 0
         if window.what == "table":
             chunk = await reader.start(KeyRange())
+            rows = await rows_of(chunk, plan.select)
         else:
             limit = self._rows.get(table, self._options.snapshot_chunk_rows)
             chunk = await reader.start(KeyRange(window.after, window.upto), limit)
-        rows = []
-        async for some in chunk:
-            rows += some
+            rows = [row async for some in chunk for row in some]
         if window.what != "table" and chunk.rows:
             self._fit(table, chunk.rows, chunk.size)
         end, upto = chunk.end, window.upto

@@ -11,7 +11,7 @@ from protocol.records import record, replace
 from protocol.rows.table import Table
 
 from .marks import Place
-from .touches import NEWEST_KEYS, Corrected, Key, Moved, Row, Segments, Touch, correct, correct_wanted
+from .touches import NEWEST_KEYS, Key, Moved, Row, Segments, Touch, correct, correct_wanted
 from .transaction_touches import WHOLE_TABLE, KeyColumns, no_key
 from .window import Bound, Window
 
@@ -99,7 +99,7 @@ class Delivery:
     """The ``rows`` of ``table`` from a window that is due, and the table's progress once they are done."""
 
     table: Table
-    rows: list[Row]
+    rows: Sequence[Row]
     behind: TableProgress
 
 
@@ -324,8 +324,9 @@ class TableCopy:
     def _deliver_chunk(self, window: Window) -> Delivery:
         keys = [self._key(window, row) for row in window.rows]
         corrected = correct(window.rows, keys, window.touch)
+        self.counts.corrected += bool(corrected.touched)
         behind = replace(self.progress, after=window.end, upto=window.upto, is_read=window.end is None)
-        return self._delivery(window, corrected, behind.with_again(corrected.again))
+        return self._delivery(window, corrected.rows, behind.with_again(corrected.again))
 
     def _deliver_again(self, window: Window) -> Delivery | None:
         found = {self._key(window, row): row for row in window.rows}
@@ -334,10 +335,11 @@ class TableCopy:
         if len(corrected.again) == len(window.wanted):
             return None
         self.fruitless = 0
+        self.counts.corrected += bool(corrected.touched)
         wanted = set(window.wanted)
         left = tuple(key for key in self.progress.again if key not in wanted)
         behind = replace(self.progress, again=left)
-        return self._delivery(window, corrected, behind.with_again(corrected.again))
+        return self._delivery(window, corrected.rows, behind.with_again(corrected.again))
 
     def _deliver_table(self, window: Window) -> Delivery | None:
         if window.touch(()) is not None:
@@ -345,17 +347,15 @@ class TableCopy:
             window.is_void = True
             self.counts.anew += 1
             return None
-        corrected = Corrected(window.rows, [], 0)
-        return self._delivery(window, corrected, replace(self.progress, is_read=True))
+        return self._delivery(window, window.rows, replace(self.progress, is_read=True))
 
-    def _delivery(self, window: Window, corrected: Corrected, behind: TableProgress) -> Delivery:
+    def _delivery(self, window: Window, rows: Sequence[Row], behind: TableProgress) -> Delivery:
         self._check_touches(window)
         assert window.table is not None
         self._table = window.table
         self.counts.chunks += 1
-        self.counts.corrected += bool(corrected.touched)
-        behind = replace(behind, rows=behind.rows + len(corrected.rows))
-        return Delivery(window.table, corrected.rows, behind)
+        behind = replace(behind, rows=behind.rows + len(rows))
+        return Delivery(window.table, rows, behind)
 
     def _check_touches(self, window: Window) -> None:
         """Raise if the log has changes of unknown rows, and no DDL after them that would explain it."""

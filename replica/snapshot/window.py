@@ -62,7 +62,7 @@ class Window:
         self.wanted = tuple(wanted)
         self.table: Table | None = None
         self.key_indexes: tuple[int, ...] = ()
-        self.rows: list[Row] = []
+        self.rows: Sequence[Row] = []
         self.end: Bound | None = None
         self.high: Place | None = None
         self.segment: int | None = None
@@ -117,7 +117,7 @@ class Window:
         self,
         table: Table,
         key_indexes: tuple[int, ...],
-        rows: list[Row],
+        rows: Sequence[Row],
         end: Bound | None,
         upto: Bound | None = None,
     ) -> None:

@@ -1,6 +1,6 @@
 """The events of an initial copy, which the stream puts between those of the log: rows, ends, new beginnings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -17,10 +17,11 @@ class SnapshotRowsEvent(RowsEvent):
 
     This is no event of the log: it comes between two transactions, and ``file`` and ``position`` are that place. Its
     header has type 0 and size 0, and the time at which the chunk was read. ``rows`` are tuples in the order of
-    ``table.columns``, and may be empty. ``table_id``, ``rows_flags`` and ``extra`` have no meaning here.
+    ``table.columns``, and may be empty; those of a large table without a key are read from a temporary file each time
+    that they are iterated. ``table_id``, ``rows_flags`` and ``extra`` have no meaning here.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: Sequence[Row] = field(default_factory=list)
 
     def changes(self) -> Iterator[Read]:
         """The rows as ``Read``: insert the row, or replace the row of the same key."""
