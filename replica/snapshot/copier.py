@@ -303,6 +303,7 @@ class Copier:
         fruitless = self._copy.tables[table].fruitless if window.what == "keys" else 0
         if fruitless:
             await asyncio.sleep(_PAUSES[min(fruitless, len(_PAUSES)) - 1])
+        pauses = iter(_PAUSES)
         while window.step is not None:
             try:
                 await self._steps(session, table, plan, window)
@@ -312,7 +313,7 @@ class Copier:
                 # The server has rolled back, or does it now. Windows read ahead stay as they are.
                 await session.query("ROLLBACK")
                 window.begin_again()
-                await asyncio.sleep(_PAUSES[0])
+                await asyncio.sleep(next(pauses, _PAUSES[-1]))
         if window.is_void:
             await session.query("ROLLBACK")
 

@@ -1,5 +1,8 @@
 """What a copy makes of the server's refusals."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from protocol.errors import PrivilegeError, SchemaMismatchError, ServerError
@@ -7,7 +10,10 @@ from replica.config.options import Options
 from replica.config.reconnect import FailureCount
 from replica.snapshot.copier import Copier
 from replica.snapshot.marks import LOWEST
+from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.snapshot_copy import SnapshotCopy
+from replica.snapshot.transaction_touches import KeyColumns
+from replica.source.session import Session
 
 
 async def test_select_that_is_refused_in_the_midst_of_a_chunk() -> None:
@@ -62,3 +68,32 @@ async def test_a_table_that_is_locked_for_long(
     for _ in range(122):
         await copier._after(refusal, ("s", "t"), FailureCount())
     assert [vars(record)["event"] for record in caplog.records] == ["read-again"] * 2
+
+
+async def test_reads_with_locks_that_meet_writers_wait_longer_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each deadlock had the chunk read again after 5 ms, which locked its rows again."""
+    copy, pauses = SnapshotCopy(), list[float]()
+    copier = Copier(Options.build("mysql://u@h", {"snapshot_locking": "rows"}), copy, lambda: LOWEST)
+    copy.add(("s", "t"), KeyColumns(("id",), (0,)), LOWEST)
+    [(table, window)] = copy.windows(LOWEST, 1)
+    window.is_locking = True
+
+    async def meet_writers(*given: object) -> None:
+        if len(pauses) == 7:
+            window.is_void = True
+            return
+        raise ServerError(1213, "40001", "Deadlock found when trying to get lock")
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def query(sql: str) -> None:
+        assert sql == "ROLLBACK"
+
+    monkeypatch.setattr(copier, "_steps", meet_writers)
+    monkeypatch.setattr("replica.snapshot.copier.asyncio.sleep", pause)
+    session = cast("Session", SimpleNamespace(query=query))
+    await copier._read_alone(session, table, cast("ReadPlan", None), window)
+    assert pauses == [0.005, 0.01, 0.02, 0.05, 0.1, 0.1, 0.1]
