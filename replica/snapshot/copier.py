@@ -30,6 +30,7 @@ from ..source.server_facts import Source
 from ..source.session import Session
 from . import waiting_tables
 from .chunk_reader import ChunkReader, prepare_session
+from .chunk_sizes import TARGET_BYTES, ChunkSizes, LargeRowsError
 from .key_rows import KEYS_AT_ONCE, rows_of_keys
 from .log_touches import touches_before
 from .marks import FileMark, LowMark, Place, PositionMark
@@ -69,7 +70,6 @@ _OTHER_COLUMNS: Final = frozenset({1054, 1176})
 # How often a read may fail in one way, or rows contradict their table, with nothing read in between: six seconds.
 # Locks of others are waited for, and a warning says so each time.
 _MOST_MISMATCHES: Final = 60
-_TARGET_BYTES: Final = 4 << 20
 # The first rows of so many tables are read in one read view, as long as they have no more bytes than one chunk. A
 # statement that names them has no more columns than that: servers allow 4096.
 _TOGETHER: Final = 16
@@ -92,7 +92,7 @@ class Copier:
         self._place = place
         self._source: Source | None = None
         self._plans: dict[TableId, tuple[ReadPlan, _Shape]] = {}
-        self._rows: dict[TableId, int] = {}
+        self._sizes = ChunkSizes(options.snapshot_chunk_rows)
         self._waiting = waiting_tables.WaitingTables()
         self._tasks: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
@@ -167,6 +167,9 @@ class Copier:
                     if session is not None:
                         session.abort()
                         session = None
+                    if isinstance(error, LargeRowsError):
+                        # It is read again at once, with fewer rows.
+                        continue
                     if len(found) > 1 and isinstance(error, ServerError | SchemaMismatchError):
                         # Which table it is about shows when they are read one by one.
                         self._alone.update(table for table, _ in found)
@@ -289,7 +292,7 @@ class Copier:
         for _, _, window in group:
             window.take_view()
         assert self._source is not None
-        high, left = await high_mark(session, self._source), _TARGET_BYTES
+        high, left = await high_mark(session, self._source), TARGET_BYTES
         for table, plan, window in group:
             window.take_high(high)
             if left > 0 and not window.is_void:
@@ -413,11 +416,8 @@ class Copier:
             chunk = await reader.start(KeyRange())
             rows = await rows_of(chunk, plan.select)
         else:
-            limit = self._rows.get(table, self._options.snapshot_chunk_rows)
-            chunk = await reader.start(KeyRange(window.after, window.upto), limit)
-            rows = [row async for some in chunk for row in some]
-        if window.what != "table" and chunk.rows:
-            self._fit(table, chunk.rows, chunk.size)
+            chunk = await reader.start(KeyRange(window.after, window.upto), self._sizes.limit(table))
+            rows = await self._sizes.read(table, chunk)
         end, upto = chunk.end, window.upto
         if window.what == "first" and end is not None:
             upto = await reader.largest_key()
@@ -427,17 +427,12 @@ class Copier:
 
     async def _read_keys(self, session: Session, table: TableId, plan: ReadPlan, window: Window) -> None:
         """Read rows by their keys, not many more than a chunk of the table has; the others wait."""
-        limit, rows = self._rows.get(table, self._options.snapshot_chunk_rows), list[Row]()
-        window.wanted = window.wanted[: max(limit, KEYS_AT_ONCE)]
+        rows = list[Row]()
+        window.wanted = window.wanted[: max(self._sizes.limit(table), KEYS_AT_ONCE)]
         for begin in range(0, len(window.wanted), KEYS_AT_ONCE):
             some = window.wanted[begin : begin + KEYS_AT_ONCE]
             rows += await rows_of_keys(session, plan, some, self._suffix)
         window.take_rows(plan.table, plan.select.key, rows, None)
-
-    def _fit(self, table: TableId, rows: int, size: int) -> None:
-        """Read fewer rows at once where rows are large."""
-        fitting = max(1, _TARGET_BYTES * rows // max(size, 1))
-        self._rows[table] = min(self._options.snapshot_chunk_rows, fitting)
 
     async def _plan(
         self, session: Session, table: TableId, together: Sequence[TableId] = ()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import resource
 import tracemalloc
 
 import pytest
 
+import replica
 from replica.snapshot.chunk_reader import ChunkReader
 from replica.snapshot.row_keys import KeyRange
 from tests.server.support.table_reading import plan_of, reading_session
 from tests.support.servers import Server
+
+SECONDS = 30
 
 
 def fill(server: Server, schema: str, rows: int) -> None:
@@ -50,6 +54,29 @@ async def test_memory_does_not_grow_with_the_rows(server: Server, schema: str) -
     *allocated, peak = await read_all(server, schema)
     print(f"allocated after each tenth: {allocated}, at most {peak}")
     assert peak < 4 << 20
+
+
+async def test_chunks_of_large_rows_are_small(mysql97: Server) -> None:
+    """The first chunk, and one behind small rows, had 10,000 rows whatever their size: with 1 MB each, 10 GB."""
+    with mysql97.fresh_schema() as schema:
+        mysql97.query(f"CREATE TABLE {schema}.t (id INT AUTO_INCREMENT PRIMARY KEY, v MEDIUMBLOB NOT NULL)")
+        for size, count in ((90_000, 200), (10, 400), (90_000, 200)):
+            rows = ", ".join([f"(REPEAT(0x78, {size}))"] * count)
+            mysql97.query(f"INSERT INTO {schema}.t (v) VALUES {rows}")
+        ids, sizes = list[int](), list[int]()
+        async with (
+            asyncio.timeout(SECONDS),
+            replica.connect(mysql97.dsn(), tables=[f"{schema}.t"], start="snapshot") as stream,
+        ):
+            async for event in stream:
+                if isinstance(event, replica.SnapshotCompleteEvent):
+                    break
+                if isinstance(event, replica.SnapshotRowsEvent):
+                    ids += [int(str(row[0])) for row in event.rows]
+                    sizes.append(sum(len(str(row[1])) for row in event.rows))
+    print(f"chunks of {sizes} bytes")
+    assert len(ids) == len(set(ids)) == 800
+    assert max(sizes) < 20_000_000
 
 
 @pytest.mark.long
