@@ -67,6 +67,11 @@ class ImageValues:
     diff_count: int | None = None
     patterns: NullPatterns | None = None
 
+    @property
+    def has_rare_rows(self) -> bool:
+        """Whether nearly all rows have frequent patterns of NULL bits."""
+        return self.patterns is not None and self.patterns.others_are_rare
+
 
 class CarefulWriter:
     """Writes a reader that tests every value for NULL.
@@ -197,6 +202,16 @@ class CarefulWriter:
         return name
 
 
+class CarefulRowWriter(CarefulWriter):
+    """Writes a reader of one row, which appends the row and returns the position behind it."""
+
+    def function(self) -> Iterator[str]:
+        """The lines of ``read_rows``."""
+        yield "def read_rows(data, position, append):"
+        yield from _indent(self._row())
+        yield "    return position"
+
+
 class TrustingWriter(CarefulWriter):
     """Writes a reader that expects valid text, and values in all NOT NULL columns.
 
@@ -216,7 +231,9 @@ class TrustingWriter(CarefulWriter):
         watched = [
             image for image in self._images if image.patterns is not None and image.patterns.is_watching
         ]
-        body = [*self._rows_of_one_size(), "while position < end:", *_indent(self._row())]
+        # Lines for the few rows that ``careful_row`` reads would take as long to compile as 300 rows to read.
+        start = ["row = position"] if any(image.has_rare_rows for image in self._images) else []
+        body = [*self._rows_of_one_size(), "while position < end:", *_indent([*start, *self._row()])]
         yield "def read_rows(data, position, end):"
         yield "    begin = position"
         yield "    rows = []"
@@ -312,8 +329,11 @@ class TrustingWriter(CarefulWriter):
 
     def _by_pattern(self, image: ImageValues, values: Sequence[Value]) -> Iterator[str]:
         """Read the values after the NULL bits, with code of its own for each frequent pattern of NULL bits."""
-        others = [line for segment in _segments(values) for line in self._segment(segment)]
         patterns = image.patterns
+        if image.has_rare_rows:
+            others = ["position = careful_row()(data, row, append)", "continue"]
+        else:
+            others = [line for segment in _segments(values) for line in self._segment(segment)]
         if patterns is not None and patterns.is_watching:
             others.insert(0, f"odd_{image.name} = nulls")
         frequent = patterns.frequent if patterns is not None else []
@@ -461,7 +481,11 @@ def _tuple_text(items: Sequence[str]) -> str:
         return f"({items[0]},)"
     count = -(-len(items) // _TUPLE_ITEMS) or 1
     bounds = [len(items) * part // count for part in range(count + 1)]
-    return " + ".join(f"({', '.join(items[first:last])})" for first, last in pairwise(bounds))
+    parts = [f"({', '.join(items[first:last])})" for first, last in pairwise(bounds)]
+    while len(parts) > 1:
+        # In pairs: another order makes tuples between, of more than 59 items, for which CPython calls malloc().
+        parts = [f"({' + '.join(parts[number : number + 2])})" for number in range(0, len(parts), 2)]
+    return parts[0]
 
 
 def _names(targets: Sequence[str]) -> str:

@@ -34,9 +34,10 @@ this is wrong, ``careful()`` reads the rows again from the first. That function 
 by value, and returns the rows or raises the right error.
 
 Adjacent nullable columns are tested together first, and read by one unpack if none is NULL. If many columns are
-nullable, frequent patterns of NULL bits get code of their own after some rows. Rows of fixed size without any NULL
-are read all at once. Generated text holds only integers and identifiers made here, never a name from the log: a
-column name with a newline would run as code. Tracebacks and debuggers show it.
+nullable, frequent patterns of NULL bits get code of their own. Such a function is compiled when it reads its first
+event, for the patterns there; if nearly all rows have these, ``careful_row()`` reads the others. Rows of fixed size
+without any NULL are read all at once. Generated text holds only integers and identifiers made here, never a name from
+the log: a column name with a newline would run as code. Tracebacks and debuggers show it.
 """
 
 import sys
@@ -48,7 +49,7 @@ from typing import Any, Final
 from ..errors import DecodeError, TruncatedError
 from ..records import record
 from .cells import Cell, Function
-from .code_writer import CarefulWriter, ImageValues, TrustingWriter, Value
+from .code_writer import CarefulRowWriter, CarefulWriter, ImageValues, TrustingWriter, Value
 from .column import ABSENT
 from .generated_source import run
 from .null_patterns import patterns_of
@@ -59,9 +60,20 @@ BYTES_BEFORE_COMPILING: Final = 500
 # Memory that compiling takes for a column, at its peak.
 COMPILING_BYTES: Final = 100_000
 # A compiled reader takes so many times its code (its own, its source and its constants), and so much for a column.
+# Before its first rows it has less code than it will have: so much for a column counts.
 _CODE_FACTOR: Final = 6
+_LEAST_CODE: Final = 100
 _BYTES_PER_COLUMN: Final = 800
 _READER_BYTES: Final = 5000
+
+# Rows of one event that are looked at for their NULLs: 10 us each for 100 columns.
+_ROWS_LEARNED: Final = 32
+# The text of a reader that looks at the rows of its first event before it is compiled.
+_FIRST_CALL: Final = """\
+def read_rows(data, position, end):
+    learn(data, position, end)
+    return read_rows(data, position, end)
+"""
 
 Row = tuple[object, ...]
 RowReader = Callable[[bytes, int, int], list[Any]]
@@ -119,8 +131,17 @@ class RowCompiler:
         values = list(_values_of(images))
         names: dict[str, object] = {"overrun": overrun, "apply_diff": images[-1].apply_diff}
         names["careful"] = cache(lambda: self._compile(CarefulWriter(values, names)))
+        names["careful_row"] = cache(lambda: self._compile(CarefulRowWriter(values, names)))
         writer = TrustingWriter(values, names)
-        reader = self._compile(writer)
+        if all(image.patterns is None for image in values):
+            return self._compile(writer)
+
+        def learn(data: bytes, position: int, end: int) -> None:
+            rows = _null_bits(values, data, position, end)
+            for number, image in enumerate(values):
+                if image.patterns is not None:
+                    image.patterns.learn(row[number] for row in rows)
+            write_again()
 
         def write_again() -> None:
             # The function object stays the same, so every holder of it runs the new code.
@@ -130,6 +151,9 @@ class RowCompiler:
         for image in values:
             if image.patterns is not None:
                 image.patterns.changed = write_again
+        writer.namespace["learn"] = learn
+        run(_FIRST_CALL, "row reader", writer.namespace)
+        reader: FunctionType = writer.namespace["read_rows"]
         return reader
 
     def _compile(self, writer: CarefulWriter) -> FunctionType:
@@ -139,10 +163,36 @@ class RowCompiler:
         return reader
 
 
+def _null_bits(images: Sequence[ImageValues], data: bytes, position: int, end: int) -> list[list[int]]:
+    """The NULL bits of each image of an event's first rows; those before the damage if the rows are damaged."""
+    rows: list[list[int]] = []
+    try:
+        while position < end and len(rows) < _ROWS_LEARNED:
+            bits = []
+            for image in images:
+                if image.diff_count is not None:
+                    position += 1 + ((image.diff_count + 7 >> 3) if data[position] & 1 else 0)
+                first = position + (len(image.values) + 7 >> 3)
+                nulls = int.from_bytes(data[position:first], "little")
+                position = first
+                bits.append(nulls)
+                for value in image.values:
+                    if not nulls & value.bit:
+                        cell, size = value.cell, value.cell.length_bytes
+                        if size:
+                            position += size + int.from_bytes(data[position : position + size], "little")
+                        else:
+                            position += cell.size
+            rows.append(bits)
+    except IndexError:
+        pass
+    return rows
+
+
 def reader_size(reader: RowReader, column_count: int) -> int:
     """About how many bytes a reader of ``column_count`` columns takes."""
-    code = getattr(reader, "__code__", None)
-    return _READER_BYTES + _CODE_FACTOR * sys.getsizeof(code) + _BYTES_PER_COLUMN * column_count
+    code = max(sys.getsizeof(getattr(reader, "__code__", None)), _LEAST_CODE * column_count)
+    return _READER_BYTES + _CODE_FACTOR * code + _BYTES_PER_COLUMN * column_count
 
 
 def _empty_rows(images: Sequence[Image]) -> RowReader:

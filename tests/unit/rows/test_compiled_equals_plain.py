@@ -190,7 +190,7 @@ def test_frequent_patterns_of_nulls(seed: int) -> None:
     table = random_table(rng, rng.choices(sorted(KINDS), k=rng.choice([12, 20, 40])))
     form = random_form(rng, table)
     plain_table = plain_table_map(table.table_map, table.mariadb)
-    bodies = [random_rows(rng, table, form, 3, nulls=rng.choice([0.1, 0.5])) for _ in range(4)]
+    bodies = [random_rows(rng, table, form, 3, nulls=rng.choice([0.0, 0.1, 0.5])) for _ in range(4)]
     expected = [plain_rows(body, form.event, plain_table) for body in bodies]
     decoder = EventDecoder(row_compiler=RowCompiler(None))
     decoder.decode(encoder.format_description("9.7.4-MariaDB" if table.mariadb else "9.7.4", checksum=True))

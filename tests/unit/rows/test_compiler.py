@@ -192,6 +192,8 @@ def values_of_numbers(nulls: int) -> tuple[int | None, ...]:
 def test_frequent_patterns_get_code_of_their_own() -> None:
     columns = (INT, *[SMALL] * 11)
     reader = RowCompiler().reader(image(*columns))
+    data = row_of_numbers(0x018)
+    assert reader(data, 0, len(data)) == [values_of_numbers(0x018)]
     before = source_of(reader)
     assert "odd_a = nulls" in before
     for number in range(60):
@@ -221,6 +223,49 @@ def test_patterns_of_both_images() -> None:
     assert [f"nulls == {nulls}:" in source for nulls in patterns] == [True, True]
     with pytest.raises((DecodeError, struct.error)):
         reader(data, 0, len(data) - 1)
+
+
+def test_the_first_event_shows_frequent_patterns() -> None:
+    """Rows of other patterns are read one by one, until there are many of them."""
+    reader = RowCompiler().reader(image(INT, *[SMALL] * 11))
+    patterns = [0x0A0, 0xF02] * 8
+    data = b"".join(map(row_of_numbers, patterns))
+    assert reader(data, 0, len(data)) == list(map(values_of_numbers, patterns))
+    source = source_of(reader)
+    assert [f"nulls == {nulls}:" in source for nulls in (0x0A0, 0xF02)] == [True, True]
+    assert "careful_row" in source
+    patterns = [0x0A0, 0x018, 0xF02, 0x500]
+    data = b"".join(map(row_of_numbers, patterns))
+    for _ in range(50):
+        assert "nulls == 1280:" not in source_of(reader)
+        assert reader(data, 0, len(data)) == list(map(values_of_numbers, patterns))
+    assert "nulls == 1280:" in source_of(reader)
+    assert reader(data, 0, len(data)) == list(map(values_of_numbers, patterns))
+    assert was_trusting(reader)
+
+
+def test_rare_rows_of_two_images() -> None:
+    columns = image(INT, *[SMALL] * 11, wanted=(0, *range(2, 12)))
+    reader = RowCompiler().reader(columns, columns)
+    for patterns in ([0x0A0, 0xF02] * 4, [0x018, 0xF02, 0x0A0, 0xF02, 0x0A0, 0x018, 0x0A0, 0xF02]):
+        data = b"".join(map(row_of_numbers, patterns))
+        images = [values_of_numbers(nulls)[:1] + values_of_numbers(nulls)[2:] for nulls in patterns]
+        assert reader(data, 0, len(data)) == list(zip(images[::2], images[1::2], strict=True))
+        for size in (1, 20, 21):
+            with pytest.raises((DecodeError, struct.error)):
+                reader(data, 0, len(data) - size)
+    assert "careful_row" in source_of(reader)
+
+
+def test_damage_in_the_first_event() -> None:
+    columns = (INT, VARCHAR, *[SMALL] * 8)
+    reader = RowCompiler().reader(image(*columns))
+    row = b"\0\0" + struct.pack("<i", 7) + bytes((len(NAME),)) + NAME + b"\7\0" * 8
+    for end in range(1, 2 * len(row)):
+        if end != len(row):
+            with pytest.raises((DecodeError, IndexError, struct.error)):
+                reader((row + row)[:end], 0, end)
+    assert reader(row + row, 0, 2 * len(row)) == [(7, "zoë", *[7] * 8)] * 2
 
 
 def test_rows_of_many_patterns_are_no_longer_watched() -> None:
