@@ -222,7 +222,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("parquet", "delta"),
-        help="default: parquet, read it through Spark",
+        help="default: parquet, which is to be read with Spark",
     )
     parser.add_argument(
         "--layout",
@@ -232,13 +232,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--typed",
         action="store_true",
-        help="a Delta table with the columns of each table: TARGET/schema/table, with _op, _seq, _ts, _deleted",
+        help="a Delta table for each table, TARGET/schema/table: its columns, and _op, _seq, _ts, _deleted",
     )
     parser.add_argument(
         "--append-interval",
         type=float,
         metavar="SECONDS",
-        help="with --typed: changes are appended so often, or when 32 MB of a table wait; default: 300",
+        help="with --typed: append changes this often, or when 32 MB of a table wait; default: 300",
     )
     add_run_arguments(parser)
 

@@ -60,8 +60,8 @@ def add_source_arguments(
     )
     add("--password-env", metavar="NAME", help="the environment variable that holds the password")
     add("--password-file", metavar="FILE", help="the file that holds the password")
-    add("--tables", metavar="PATTERNS", help="only these, as shop.*,crm.users")
-    add("--exclude-tables", metavar="PATTERNS", help="all but these")
+    add("--tables", metavar="PATTERNS", help="only these tables, such as shop.*,crm.user")
+    add("--exclude-tables", metavar="PATTERNS", help="all tables but these")
     add("--server-id", metavar="N", help="this replica's id, one that no other replica of the source has")
     add(
         "--start",
@@ -102,7 +102,7 @@ def add_target_argument(parser: ArgumentParser, text: str) -> None:
     """Add TARGET, which may be given as --target too. ``text`` is its help."""
     placed = parser.add_argument("target", metavar="TARGET", action=_Target, default=SUPPRESS, help=text)
     named_one = parser.add_argument(
-        "--target", metavar="DIR", action=_Target, default=SUPPRESS, help="TARGET, wherever it stands"
+        "--target", metavar="DIR", action=_Target, default=SUPPRESS, help="TARGET as an option"
     )
     assert isinstance(named_one, _Target)
     named_one.placed = placed
@@ -115,13 +115,13 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     add(
         "--interval",
         metavar="TIME",
-        help="a micro-batch so often, as '10 seconds'; default: one after another",
+        help="begin a micro-batch this often, such as '10 seconds'; default: one after another",
     )
     add("--state", metavar="DIR", help="checkpoint and spool; default: _state in the target")
     add(
         "--spool", metavar="DIR", help="the spool alone: a folder of this machine, or the URI of a shared one"
     )
-    add("--master", metavar="URL", help="of Spark; default: local[*], or what spark-submit says")
+    add("--master", metavar="URL", help="the master of Spark; default: local[*], or what spark-submit says")
 
 
 def source_options(options: Namespace) -> dict[str, str]:

@@ -283,14 +283,14 @@ class TableJob:
             type=float,
             default=MERGE_SECONDS,
             metavar="SECONDS",
-            help="tables are merged so often, or when some 5 %% of a table waits; default: %(default)g",
+            help="merge tables this often, or when changes of some 5 %% of a table wait; default: %(default)g",
         )
         parser.add_argument(
             "--retention",
             dest="retention_hours",
             type=int,
             metavar="HOURS",
-            help="delete files that no version of a table of so many hours has; default: keep all",
+            help="delete files that no version of a table in the last HOURS has; default: keep all",
         )
         parser.add_argument(
             "--snapshot",
