@@ -383,13 +383,11 @@ while True:
         )
         leftovers += len(os.listdir(path.parent)) - path.exists()
         loaded = FileCheckpointStore(path).load()
-        if loaded is None:
-            assert saved == 0
-        else:
-            assert saved <= loaded.position <= begun
-            assert loaded == checkpoint(loaded.position)
-            number = loaded.position
-        assert len(os.listdir(path.parent)) == (loaded is not None)
+        assert loaded is not None
+        assert saved <= loaded.position <= begun
+        assert loaded == checkpoint(loaded.position)
+        number = loaded.position
+        assert len(os.listdir(path.parent)) == 1
     print(f"{number} saved, {leftovers} leftovers")
     assert number >= kills
 
