@@ -130,7 +130,7 @@ class Checkpoint:
             raise ConfigurationError(
                 f"the checkpoint has version {version!r}; this library reads version {CHECKPOINT_VERSION}"
             )
-        names, given = set(cls.__match_args__), data.keys() - {_CHECKSUM}
+        names, given = set(cls.__match_args__), set(map(str, data)) - {_CHECKSUM}
         if unknown := sorted(given - names):
             raise ConfigurationError(
                 f"this library knows no {', '.join(unknown)} of a checkpoint: if a later mysql-replica wrote it, "

@@ -246,6 +246,11 @@ class CheckpointKeeper:
         self._saved = await settled(self._store.load())
         if not isinstance(self._saved, Checkpoint | None):
             raise CheckpointError(f"load() of {self._store!r} must return a Checkpoint or None")
+        if self._saved is not None:
+            try:
+                Checkpoint.from_dict(self._saved.to_dict())
+            except ConfigurationError as error:
+                raise CheckpointError(f"load() of {self._store!r}: {error}") from None
         return self._saved
 
     def should_save(self, now: float) -> bool:

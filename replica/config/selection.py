@@ -187,6 +187,8 @@ def _start(name: str, value: object) -> Start:
         value = named(name, _with_zone, value)
     if isinstance(value, BinlogPosition) and value.position < FIRST_POSITION:
         raise wrong_value(name, str(value), "a position of 4 or more (a file's first event is at 4)")
+    if isinstance(value, Checkpoint):
+        value = named(name, Checkpoint.from_dict, value.to_dict())
     known = (BinlogPosition, GtidSet, MariadbGtidSet, Checkpoint, datetime)
     if isinstance(value, known) or value == "now" or value == "earliest":
         return value

@@ -85,6 +85,46 @@ def test_a_path_of_no_file(store: Callable[[str], object], path: str) -> None:
         store(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("file", None),
+        ("position", "154"),
+        ("gtid_set", 5),
+        ("server_uuid", 5),
+        ("server_id", "97"),
+        ("snapshot", 1),
+    ],
+)
+async def test_a_checkpoint_that_was_made_by_hand(key: str, value: object) -> None:
+    """Another server seemed to answer (SourceChangedError), or an AttributeError came up as the stream was opened."""
+    values: dict[str, Any] = {"file": "binlog.000001", "position": 4, key: value}
+    checkpoint = replica.Checkpoint(**values)
+
+    class Store:
+        def load(self) -> replica.Checkpoint:
+            return checkpoint
+
+        def save(self, checkpoint: replica.Checkpoint) -> None:
+            """Nothing is saved."""
+
+    message = f"a checkpoint's {key} must be .*, not {re.escape(repr(value))}"
+    with pytest.raises(replica.ConfigurationError, match=f"^start: {message}"):
+        replica.connect(DSN, start=checkpoint)
+    with pytest.raises(replica.ConfigurationError, match=f"^start: {message}"):
+        replica.open_binlog(LOG, start=checkpoint)
+    with pytest.raises(replica.CheckpointError, match=message):
+        await replica.connect(DSN, checkpoints=Store()).__aenter__()
+
+
+@pytest.mark.parametrize("key", [5, None])
+def test_a_key_of_a_checkpoint_that_is_no_text(key: object) -> None:
+    """It was a TypeError."""
+    values: dict[Any, object] = {**replica.Checkpoint("binlog.000001", 4).to_dict(), "x": 1, key: 1}
+    with pytest.raises(replica.ConfigurationError, match=f"no {key}, x of a checkpoint"):
+        replica.Checkpoint.from_dict(values)
+
+
 @pytest.mark.parametrize("start", ["Snapshot", "snapshots"])
 def test_a_wrong_start_is_told_the_word_for_a_copy(start: str) -> None:
     with pytest.raises(replica.ConfigurationError, match=r"start: .*\bsnapshot\b.* copies the tables"):
