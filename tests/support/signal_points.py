@@ -70,6 +70,8 @@ def interrupted(
     ``RuntimeError`` of it is yielded, too.
     """
     before = sys.gettrace()
+    # Python 3.12 traces instructions if any frame has asked for them before `settrace`.
+    sys._getframe().f_trace_opcodes = True
     for number in itertools.count(1):
         points, made = _Points(folders, number), make()
         sys.settrace(points.trace)
