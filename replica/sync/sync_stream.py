@@ -63,8 +63,8 @@ class SyncStream(OneProcess):
     loop. Ctrl-C raises ``KeyboardInterrupt``, and an exception of another signal handler is raised as it is. Events,
     batches and changes go on with the next one then; ``transactions()`` may raise ``RuntimeError`` instead, if an
     event is half in its transaction, and all of them if a second Ctrl-C comes before the first is raised: connect a
-    new stream with ``start=stream.checkpoint``. An exception that another thread sets (Dramatiq's time limits) ends
-    the stream: leave the ``with`` block, or close it.
+    new stream with ``start=stream.checkpoint``. An exception that another thread sets (Dramatiq's time limits) may
+    lose events: leave the ``with`` block, or close the stream.
     A checkpoint store and ``on_status`` are called in the thread that iterates; if an event loop runs there, as in
     notebooks, in a helper thread.
     """

@@ -4,9 +4,11 @@
 
 The table in PostgreSQL has the same name (schema and table) and a primary key on the first column. Rows and
 checkpoint are in the same transaction, so after a crash, in the middle of the copy too, it goes on at the next row.
+It ends at a TRUNCATE or DROP of the table, whose rows are not in the log.
 """
 
 import json
+import re
 import sys
 
 import psycopg
@@ -17,6 +19,7 @@ import replica.sync
 RESUME = "CREATE TABLE IF NOT EXISTS resume (name text PRIMARY KEY, checkpoint jsonb)"
 SAVE = """INSERT INTO resume VALUES (%s, %s)
           ON CONFLICT (name) DO UPDATE SET checkpoint = excluded.checkpoint"""
+EMPTIES = re.compile(r"\b(TRUNCATE|DROP\s+(TABLE|PARTITION))\b", re.IGNORECASE)
 
 
 def upsert(copy: sql.Identifier, names: list[str]) -> sql.Composed:
@@ -35,6 +38,11 @@ def apply(target: psycopg.Connection, table: str, names: list[str], batch: repli
     copy, key = sql.Identifier(*table.split(".")), names[0]
     insert = upsert(copy, names)
     delete = sql.SQL("DELETE FROM {} WHERE {} = %s").format(copy, sql.Identifier(key))
+    its_name = re.compile(rf"\b{re.escape(table.partition('.')[2])}\b", re.IGNORECASE)
+    if any(EMPTIES.search(one.sql) and its_name.search(one.sql) for one in batch.ddl):
+        raise SystemExit(
+            f"rows of {table} are gone: remove its line of resume, empty {table}, and start again"
+        )
     if batch.voided:  # the copy begins anew
         target.execute(sql.SQL("DELETE FROM {}").format(copy))
     for change in batch.changes:

@@ -3,17 +3,20 @@
     python mirror_to_sqlite.py mysql://repl:secret@127.0.0.1:3306 shop.db shop.products id name price
 
 It begins with a copy of the table, which needs SELECT, and then follows the log. Rows and checkpoint are in the same
-SQLite transaction, so after a crash, in the middle of the copy too, it goes on at the next row.
+SQLite transaction, so after a crash, in the middle of the copy too, it goes on at the next row. It ends at a TRUNCATE
+or DROP of the table, whose rows are not in the log.
 """
 
 import asyncio
 import json
+import re
 import sqlite3
 import sys
 
 import replica
 
 NATIVE = (int, float, str, bytes, type(None))
+EMPTIES = re.compile(r"\b(TRUNCATE|DROP\s+(TABLE|PARTITION))\b", re.IGNORECASE)
 
 
 def quoted(name: str) -> str:
@@ -29,7 +32,7 @@ def load(target: sqlite3.Connection) -> replica.Checkpoint | None:
 
 
 async def main(dsn: str, path: str, table: str, key: str, *others: str) -> None:
-    names = [key, *others]
+    names, its_name = [key, *others], re.compile(rf"\b{re.escape(table.partition('.')[2])}\b", re.IGNORECASE)
     copy, by_key = quoted(table), f"WHERE {quoted(key)} = ?"
     target = sqlite3.connect(path)
     start = load(target) or "snapshot"
@@ -39,6 +42,8 @@ async def main(dsn: str, path: str, table: str, key: str, *others: str) -> None:
     async with replica.connect(dsn, tables=table, columns={table: names}, start=start) as stream:
         async for transaction in stream.transactions():
             changes = await transaction.collect()
+            if any(EMPTIES.search(one.sql) and its_name.search(one.sql) for one in transaction.ddl):
+                raise SystemExit(f"rows of {table} are gone: remove {path}, and start again")
             with target:  # one SQLite transaction
                 if transaction.voided:  # the copy begins anew
                     target.execute(f"DELETE FROM {copy}")

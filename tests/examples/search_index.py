@@ -5,16 +5,20 @@
 
 It begins with the rows that are there, then follows the log: documents are replaced and deleted by id, in commit
 order. After a crash the last changes are sent again, which leaves the index the same. If the index cannot be reached,
-the program ends; started again, it continues, in the middle of the copy too. The user needs SELECT on the table.
+the program ends; started again, it continues, in the middle of the copy too. The user needs SELECT on the table. It
+also ends at a TRUNCATE or DROP of the table, whose rows are not in the log.
 """
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from urllib.request import Request, urlopen
 
 import replica
+
+EMPTIES = re.compile(r"\b(TRUNCATE|DROP\s+(TABLE|PARTITION))\b", re.IGNORECASE)
 
 
 def actions(change: replica.Change, key: str) -> Iterator[dict[str, object]]:
@@ -43,6 +47,7 @@ def send(url: str, lines: list[dict[str, object]]) -> None:
 async def main(dsn: str, url: str, checkpoint: str, table: str, key: str, *fields: str) -> None:
     store = replica.FileCheckpointStore(checkpoint)
     columns = {table: [key, *fields]}  # other columns are not decoded
+    its_name = re.compile(rf"\b{re.escape(table.partition('.')[2])}\b", re.IGNORECASE)
     stream = replica.connect(dsn, tables=table, columns=columns, start="snapshot", checkpoints=store)
     async with stream:
         async for transaction in stream.transactions():
@@ -51,6 +56,10 @@ async def main(dsn: str, url: str, checkpoint: str, table: str, key: str, *field
                     f"the copy begins anew: empty the index, remove {checkpoint}, and start again"
                 )
             changes = await transaction.collect()
+            if any(EMPTIES.search(one.sql) and its_name.search(one.sql) for one in transaction.ddl):
+                raise SystemExit(
+                    f"rows of {table} are gone: empty the index, remove {checkpoint}, and start again"
+                )
             lines = [line for change in changes for line in actions(change, key)]
             if lines:
                 await asyncio.to_thread(send, url, lines)

@@ -237,7 +237,9 @@ def test_search_index(server: Server, schema: str, seed: int, tmp_path: Path) ->
 
 
 @_BOTH
-def test_mirror_to_sqlite(server: Server, schema: str, seed: int, tmp_path: Path) -> None:
+def test_mirror_to_sqlite(
+    server: Server, schema: str, seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """It is killed while it copies and while it follows, and ends as the table."""
     server.query(f"CREATE TABLE {schema}.product (id INT PRIMARY KEY, secret INT, price DECIMAL(9, 2))")
     rows = ", ".join(f"({number}, 8, {number}.5)" for number in range(190, 3000))
@@ -266,6 +268,15 @@ def test_mirror_to_sqlite(server: Server, schema: str, seed: int, tmp_path: Path
         work(server, schema, program, seed, statements)
         wanted = {key: str(price) for key, price in server.query(f"SELECT id, price FROM {schema}.product")}
         eventually(lambda: mirrored() == wanted)
+        server.query(f"CREATE TABLE {schema}.new_product (id INT)")
+        server.query(f"DROP TABLE {schema}.new_product")
+        server.query(f"INSERT INTO {schema}.product VALUES (9999, 1, 1.5)")
+        eventually(lambda: mirrored() == wanted | {9999: "1.50"})
+        server.query(f"TRUNCATE {schema}.product")
+        program.await_error()
+        program.start()
+        program.await_error()
+        assert capfd.readouterr().err.count(f"rows of {schema}.product are gone: remove {path}") == 2
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[a-z]*.py")), ids=lambda path: path.name)

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 
 from protocol.errors import CheckpointError, ConfigurationError, LostEventsError, SchemaMismatchError
 from protocol.position import BinlogPosition, Checkpoint
@@ -34,7 +34,7 @@ from replica.spark.packed_items import PackedItem, unpack
 from replica.spool.offsets import Offset
 from replica.sql import ddl
 from replica.sql.dialect import ANSI_QUOTES
-from tests.spark.support.kept_log import BEGIN, KEY, Change, packed
+from tests.spark.support.kept_log import KEY, Change, packed
 from tests.spark.support.kept_shop import CREATE, LAYOUT, ONE, TWO, Kept
 from tests.support.one_batch import run_batch
 
@@ -395,31 +395,3 @@ def test_files_are_read_from_the_seed_on(tmp_path: Path) -> None:
     assert list(seed.behind(behind, items)) == []
     with pytest.raises(ConfigurationError, match="FILE:POSITION"):
         list(seed.behind(seed.Seed("0-1-1", {}), items))
-
-
-# Targets of versions before.
-
-
-def test_prepared_rows_in_the_state_itself(tmp_path: Path) -> None:
-    """The first version kept the rows of prepared XA transactions in the job's state."""
-    kept = Kept(tmp_path)
-    [change] = kept.insert(ONE).events
-    assert isinstance(change, Change)
-    [item] = packed(random.Random(0), [[replace(change, outcome="prepared", xa="X'01',X'',1")]])
-    kept.events = []
-    kept.say(CREATE).run()
-    found = job_state.peek(str(tmp_path), {})
-    assert found is not None
-    old = [row for row in found[0].rows() if row[1] not in ("merges", "is_history")]
-    rows = [*old, ("xa", "X'01',X'',1", json.dumps([0, "shop.t"]), item.rows)]
-    columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    write_deltalake(
-        f"{tmp_path}/{job_state.FOLDER}",
-        pa.Table.from_arrays(columns, names=["kind", "name", "value", "data"]),
-        mode="overwrite",
-        commit_properties=CommitProperties(app_transactions=[Transaction("query", 0)]),
-    )
-    kept.run(
-        [PackedItem("xa_commit", "shop", None, None, BEGIN, "binlog.000001", 4, "XA COMMIT X'01',X'',1")]
-    )
-    assert kept.rows() == [ONE]

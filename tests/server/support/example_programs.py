@@ -43,6 +43,11 @@ class Program:
         assert self._process.poll() is None, "it has ended by itself"
         return self._begun()
 
+    def await_error(self) -> None:
+        """Wait until the program has ended by itself, with an error."""
+        assert self._process is not None
+        assert self._process.wait(SECONDS) == 1
+
     def stop(self, number: int = signal.SIGKILL) -> None:
         if self._process is not None:
             self._process.send_signal(number)
