@@ -14,8 +14,8 @@ from .transaction_touches import TableId
 
 #: The bytes that a chunk is to have.
 TARGET_BYTES: Final = 4 << 20
-# A chunk is given up when it has more.
-_MOST_BYTES: Final = 4 * TARGET_BYTES
+# A chunk that has more than so many times these bytes is given up.
+_MOST_TIMES: Final = 4
 
 
 class LargeRowsError(ReplicaError):
@@ -23,29 +23,38 @@ class LargeRowsError(ReplicaError):
 
 
 class ChunkSizes:
-    """The number of rows of the next chunk, by table; ``most`` is that of a table with small rows."""
+    """The number of rows of the next chunk, by table: ``first`` of one that was not read yet, ``most`` of small rows.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    ``most`` is ``first`` if it is not given. ``target`` is the number of bytes that a chunk is to have.
+    """
+
+    def __init__(self, first: int, most: int | None = None, target: int = TARGET_BYTES) -> None:
+        self._first = first
+        self._most = first if most is None else most
+        self._target = target
         self._rows: dict[TableId, int] = {}
 
     def limit(self, table: TableId) -> int:
         """How many rows the next chunk may have."""
-        return self._rows.get(table, self._most)
+        return self._rows.get(table, self._first)
 
     async def read(self, table: TableId, chunk: Chunk) -> list[Row]:
-        """All rows of a chunk that may have ``limit`` rows. ``LargeRowsError`` if it is to have fewer."""
+        """All rows of a chunk that may have ``limit`` rows. Raises as ``check``."""
         rows: list[Row] = []
         async for some in chunk:
             rows += some
-            if chunk.size > _MOST_BYTES and len(rows) < self.limit(table):
-                break
-        else:
-            if rows:
-                self._fit(table, chunk)
-            return rows
-        self._fit(table, chunk)
-        raise LargeRowsError(f"{len(rows)} rows of {'.'.join(table)} have {chunk.size} bytes")
+            self.check(table, chunk)
+        self.fit(table, chunk)
+        return rows
 
-    def _fit(self, table: TableId, chunk: Chunk) -> None:
-        self._rows[table] = min(self._most, max(1, TARGET_BYTES * chunk.rows // max(chunk.size, 1)))
+    def check(self, table: TableId, chunk: Chunk) -> None:
+        """Raises ``LargeRowsError`` if a chunk that may have ``limit`` rows is so large that it is to have fewer."""
+        if chunk.size > _MOST_TIMES * self._target and chunk.rows < self.limit(table):
+            self.fit(table, chunk)
+            raise LargeRowsError(f"{chunk.rows} rows of {'.'.join(table)} have {chunk.size} bytes")
+
+    def fit(self, table: TableId, chunk: Chunk) -> None:
+        """Let the next chunk have as many rows of this one's size as are to be read at once."""
+        if chunk.rows:
+            fitting = self._target * chunk.rows // max(chunk.size, 1)
+            self._rows[table] = min(self._most, max(1, fitting))

@@ -24,6 +24,7 @@ from ..source.server_facts import Source, ask, executed_gtids
 from ..source.session import TRIES, Session
 from ..spool.offsets import Offset
 from .chunk_reader import Chunk, ChunkReader, prepare_session
+from .chunk_sizes import ChunkSizes, LargeRowsError
 from .marks import Place
 from .read_plan import ReadPlan
 from .row_keys import KeyBytes, KeyRange
@@ -113,6 +114,8 @@ class _Connection:
     def __init__(self, options: Options, table: TableId, low: Offset | None) -> None:
         self._options, self._table, self._low = options, table, low
         self._reading: _Reading | None = None
+        first = options.snapshot_chunk_rows
+        self._sizes = ChunkSizes(first, max(first, _MOST_ROWS), _TARGET_BYTES)
 
     async def start(self, keys: KeyRange) -> "_Started | None":
         """Ask for the first chunk of a range; None if the connection is lost: ``read`` tries again."""
@@ -137,10 +140,19 @@ class _Connection:
                     raise
                 _LOGGER.info("reading %s.%s: %s -- trying again", *self._table, error)
                 await asyncio.sleep(_RETRY_PAUSE)
+            except LargeRowsError:
+                self.abort()
+                return await self.read(keys, None)
         raise AssertionError
 
     async def _open(self) -> "_Reading":
-        return await _Reading.open(self._options, self._table, self._low)
+        return await _Reading.open(self._options, self._table, self._low, self._sizes)
+
+    def abort(self) -> None:
+        """Close the connection at once: rows are still to come."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.session.abort()
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -175,16 +187,20 @@ class _RawChunk:
 class _Reading:
     """One connection, and the plan of the table."""
 
-    def __init__(self, session: Session, source: Source, plan: ReadPlan, rows: int) -> None:
+    def __init__(
+        self, session: Session, source: Source, table: TableId, plan: ReadPlan, sizes: ChunkSizes
+    ) -> None:
         self.session = session
         self._source = source
+        self._table = table
         self._plan = plan
         self._batches = plan.select.batches()
-        self._rows = rows
-        self._most = max(rows, _MOST_ROWS)
+        self._sizes = sizes
 
     @classmethod
-    async def open(cls, options: Options, table: TableId, low: Offset | None) -> "_Reading":
+    async def open(
+        cls, options: Options, table: TableId, low: Offset | None, sizes: ChunkSizes
+    ) -> "_Reading":
         session, source = await open_behind(options, low)
         try:
             await prepare_session(session)
@@ -193,7 +209,7 @@ class _Reading:
                 raise SchemaMismatchError(
                     f"{'.'.join(table)} is not there any more, or the user may not see it"
                 )
-            return cls(session, source, plan, options.snapshot_chunk_rows)
+            return cls(session, source, table, plan, sizes)
         except BaseException:
             session.abort()
             raise
@@ -205,15 +221,15 @@ class _Reading:
         await self.session.query("START TRANSACTION READ ONLY")
         await reader.touch(keys)
         high = await high_mark(self.session, self._source)
-        chunk = await reader.start(keys, self._rows if plan.key_names else None)
+        chunk = await reader.start(keys, self._sizes.limit(self._table) if plan.key_names else None)
         return _Started(chunk, high)
 
     async def read(self, started: _Started) -> _RawChunk:
-        """Read the rows to their end, and close the read view."""
+        """Read the rows to their end, and close the read view. ``LargeRowsError`` if there are to be fewer."""
         rows, chunk = UndecodedRows(), started.chunk
         while await chunk.read_undecoded(rows):
-            pass
+            if self._plan.key_names:
+                self._sizes.check(self._table, chunk)
         await self.session.query("COMMIT")
-        if len(rows):
-            self._rows = min(self._most, max(1, _TARGET_BYTES * len(rows) // max(chunk.size, 1)))
+        self._sizes.fit(self._table, chunk)
         return _RawChunk(self._plan.table, self._batches, rows, started.high, chunk.end)

@@ -36,6 +36,11 @@ def test_chunks_have_some_megabytes(server: Server) -> None:
         assert asyncio.run(sizes(options, (schema, "small"))) == [1000, 9000]
         options = Options.build(server.dsn(), {"snapshot_chunk_rows": 20})
         assert asyncio.run(sizes(options, (schema, "large"))) == [20, *[8] * 10]
+        # More than 32 MB are not read to their end.
+        options = Options.build(server.dsn(), {})
+        found = asyncio.run(sizes(options, (schema, "large")))
+        assert sum(found) == 100
+        assert max(found) == 8
 
 
 @pytest.mark.parametrize("keys", ["PRIMARY KEY", "NOT NULL"])
