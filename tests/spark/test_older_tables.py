@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,11 +36,6 @@ def deleted(path: Path, older: Path) -> None:
     shutil.rmtree(path)
 
 
-def emptied(path: Path, older: Path) -> None:
-    """As a power failure leaves the file of the last commit."""
-    os.truncate(max((path / "_delta_log").glob("*.json")), 0)
-
-
 def reasons(kept: Kept) -> dict[str, str]:
     return {
         row["table"]: row["reason"] for row in mirror.progress(str(kept.path)).to_pylist() if row["reason"]
@@ -63,7 +57,7 @@ def path_of(kept: Kept) -> Path:
     return Path(table_path(str(kept.path), "shop.t"))
 
 
-@pytest.mark.parametrize("take_back", [restored, copied, deleted, emptied])
+@pytest.mark.parametrize("take_back", [restored, copied, deleted])
 @pytest.mark.parametrize("has_changes", [True, False])
 def test_an_older_table_is_parked(
     kept: Kept, tmp_path: Path, take_back: Callable[[Path, Path], None], has_changes: bool
@@ -80,7 +74,7 @@ def test_an_older_table_is_parked(
     assert "resync --target" in reason
 
 
-@pytest.mark.parametrize("take_back", [restored, copied, deleted, emptied])
+@pytest.mark.parametrize("take_back", [restored, copied, deleted])
 def test_without_parking_it_is_an_error(
     kept: Kept, tmp_path: Path, take_back: Callable[[Path, Path], None]
 ) -> None:

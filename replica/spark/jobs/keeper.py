@@ -124,7 +124,7 @@ class Keeper:
             state.merges += 1
             job_state.save(self._target.path, state, query, done, self._target.storage)
         batch = _later_batch(self._target, query, done, state)
-        for name, error in older_tables(self._target, state, query):
+        for name, error in older_tables(self._target, state):
             batch.trouble(name, error)
         if done >= number:
             self._saved = query, done, state

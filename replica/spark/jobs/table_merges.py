@@ -76,7 +76,7 @@ class Merger:
 
     def _is_whole(self, one: TableMerge) -> bool:
         """Whether a table has the rows that its state says it has."""
-        error = lost_rows(one.table, one.known, one.applying.query)
+        error = lost_rows(one.table, one.known)
         if error is not None:
             self.on_trouble(one.table.name, error)
         return error is None

@@ -27,17 +27,13 @@ def note_versions(state: JobState, tables: Iterable[KeptTable]) -> None:
             known.version = _version(table)
 
 
-def lost_rows(table: KeptTable, known: TableState, query: str) -> CheckpointError | None:
-    """The error that a table is older than its state, which is of this query; None if it is not."""
+def lost_rows(table: KeptTable, known: TableState) -> CheckpointError | None:
+    """The error that a table is older than its state; None if it is not."""
     if known.version < 0:
         return None
     found = _version(table) if table.table is None else shown_version(table.open(), known.version)
     if found >= known.version:
-        # The file of a commit may be empty, after a power failure: then the version has nothing of it.
-        batch = table.open().transaction_version(query)
-        if batch is None or batch >= known.merged_batch:
-            return None
-        found = known.version - 1
+        return None
     what = "is gone" if table.table is None else f"has the rows of version {found}"
     return CheckpointError(
         f"{table.name}: the table in {table.path} {what}, an older copy than its job's state, which has written "
@@ -45,18 +41,18 @@ def lost_rows(table: KeptTable, known: TableState, query: str) -> CheckpointErro
     )
 
 
-def older_tables(target: Target, state: JobState, query: str) -> Iterator[tuple[str, CheckpointError]]:
+def older_tables(target: Target, state: JobState) -> Iterator[tuple[str, CheckpointError]]:
     """The kept tables that are older than the state, each with its error; the versions of others are noted."""
     names = [name for name in state.tables if name not in state.parked and name not in state.holds]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for name, error in zip(names, pool.map(partial(_opened, target, state, query), names), strict=True):
+        for name, error in zip(names, pool.map(partial(_opened, target, state), names), strict=True):
             if error is not None:
                 yield name, error
 
 
-def _opened(target: Target, state: JobState, query: str, name: str) -> CheckpointError | None:
+def _opened(target: Target, state: JobState, name: str) -> CheckpointError | None:
     table, known = target.table(name), state.tables[name]
-    error = lost_rows(table, known, query)
+    error = lost_rows(table, known)
     if error is None:
         known.version = _version(table)
     return error
