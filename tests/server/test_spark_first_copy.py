@@ -390,6 +390,8 @@ def test_a_copy_whose_process_is_killed(
     """By SIGKILL after some commits, ten times in the long form; writers are at work all the while."""
     rng = random.Random(seed)
     kills, rows = (10, 200_000) if pytestconfig.getoption("long") else (1, 20_000)
+    # The job's spool begins with a file of the log, and that of a new server has CREATE USER with the password.
+    server.query("FLUSH BINARY LOGS")
     random_shop.create(server, shop)
     digits = " UNION ALL ".join(f"SELECT {digit} AS d" for digit in range(10))
     joined = ", ".join(f"({digits}) AS {name}" for name in "abcdef")
