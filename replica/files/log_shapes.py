@@ -136,7 +136,7 @@ class LogShapes:
                 self._history.set_at(table, logged.end, Unknown(reason))
         for table in [change.table for change in changes]:
             # Only a schema store knows lower_case_table_names; the statement may mean the table in lower case.
-            folded = _folded(table)
+            folded = table.folded
             if folded != table and self._history.catalog.get(folded) is not None:
                 self._history.set_at(folded, logged.end, _changed(folded, table))
         return changes
@@ -144,10 +144,10 @@ class LogShapes:
     def _lose_folded(self, past: SchemaHistory, found: Sequence[LoggedStatement]) -> None:
         """Make tables unknown in ``past`` up to the last statement that may mean them in other letters."""
         last = {
-            _folded(table): (logged.end, table)
+            table.folded: (logged.end, table)
             for logged in found
             for table in touched_by([logged.statement]).tables
-            if _folded(table) != table
+            if table.folded != table
         }
         for folded, (end, table) in last.items():
             if folded in past.tables:
@@ -202,9 +202,8 @@ class LogShapes:
         history = self._history
         if self._past is not None and place < history.begin:
             history = self._past
-        schema, name = event.table.schema, event.table.name
-        table = TableName(schema, name)
-        return history.shape_at(_folded(table) if history.folds_names else table, place)
+        table = TableName(event.table.schema, event.table.name)
+        return history.shape_at(table.folded if history.folds_names else table, place)
 
     def _end(self, event: Event) -> BinlogPosition:
         """The place after an event, in the log of the source."""
@@ -238,10 +237,6 @@ class LogShapes:
         version = tuple(int(number) for number in _NUMBERS.findall(event.server_version)[:3])
         is_mariadb = "mariadb" in event.server_version.lower()
         return LogTraits(is_mariadb, version, self._history.folds_names)
-
-
-def _folded(table: TableName) -> TableName:
-    return TableName(table.schema.lower(), table.name.lower())
 
 
 def _changed(folded: TableName, table: TableName) -> Unknown:

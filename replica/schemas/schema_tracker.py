@@ -218,9 +218,8 @@ class SchemaTracker:
 
     def name_of(self, table: Table) -> TableName:
         """The table's name as the history has it."""
-        if self._traits is not None and self._traits.folds_names:
-            return TableName(table.schema.lower(), table.name.lower())
-        return TableName(table.schema, table.name)
+        name = TableName(table.schema, table.name)
+        return name.folded if self._traits is not None and self._traits.folds_names else name
 
     def tables_at(self, position: BinlogPosition | None) -> Catalog | None:
         """All tables as they were at a place of the log; None without a history.

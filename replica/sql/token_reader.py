@@ -25,6 +25,11 @@ class TableName(NamedTuple):
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
 
+    @property
+    def folded(self) -> "TableName":
+        """The name that servers with lower_case_table_names=1 or 2 compare."""
+        return TableName(self.schema.lower(), self.name.lower())
+
 
 class TokenReader:
     """Reads tokens one after another; tokens are made when they are first looked at.
