@@ -103,6 +103,9 @@ async def test_a_stream_goes_on_at_promoted_replicas(
     servers[0].query(f"CREATE DATABASE {schema}")
     writer = Writer(servers[0], schema, workload, pause=0.05)
     writer.create_tables()
+    # A replica that has nothing yet asks the promoted one for a GTID from before its log: MariaDB refuses it (1236).
+    for follower in servers[1:]:
+        await asyncio.to_thread(topology.catch_up, follower, servers[0])
     collector = Collector(schema)
     places = moments(workload, random.Random(seed), len(servers) - 1, in_one=in_one)
     print("moved when so many changes have come:", places)
