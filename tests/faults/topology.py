@@ -24,15 +24,14 @@ def follow(replica: Server, source: Server) -> None:
 def switch(replica: Server, source: Server) -> None:
     """Let a replica go on with another source, from where it is."""
     address, user, password = address_of(source), source.replica_user, source.replica_password
+    stop(replica)
     if replica.family == "mysql":
-        replica.query("STOP REPLICA")
         replica.query(
             f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{address}', SOURCE_PORT = 3306, SOURCE_USER = '{user}', "
             f"SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, SOURCE_SSL = 1"
         )
         replica.query("START REPLICA")
     else:
-        replica.query("STOP SLAVE")
         replica.query(
             f"CHANGE MASTER TO MASTER_HOST = '{address}', MASTER_PORT = 3306, MASTER_USER = '{user}', "
             f"MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1, MASTER_SSL = 0, "
@@ -51,14 +50,15 @@ def catch_up(replica: Server, source: Server) -> None:
     assert timed_out == 0, f"{replica} does not get {wanted} from {source}: {_trouble(replica)}"
 
 
+def stop(replica: Server) -> None:
+    """Let a replica get nothing more, until it is switched to another source."""
+    replica.query("STOP REPLICA" if replica.family == "mysql" else "STOP SLAVE")
+
+
 def promote(replica: Server) -> None:
     """Make a replica a source of its own."""
-    for statement in (
-        ("STOP REPLICA", "RESET REPLICA ALL")
-        if replica.family == "mysql"
-        else ("STOP SLAVE", "RESET SLAVE ALL")
-    ):
-        replica.query(statement)
+    stop(replica)
+    replica.query("RESET REPLICA ALL" if replica.family == "mysql" else "RESET SLAVE ALL")
 
 
 def address_of(server: Server) -> str:

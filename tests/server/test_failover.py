@@ -56,7 +56,11 @@ class Failover:
     async def run(self) -> None:
         """What has reached the stream has to be on the replica before the source dies."""
         source, promoted, *others = self.servers
-        await asyncio.to_thread(topology.catch_up, promoted, source)
+        # The writer goes on until the source dies, and no other replica may get what the promoted one never will.
+        for other in others:
+            await asyncio.to_thread(topology.stop, other)
+        for ahead in (source, *others):
+            await asyncio.to_thread(topology.catch_up, promoted, ahead)
         await asyncio.to_thread(container.kill, source, stays_down=True)
         # What was on its way through the stream itself has been read by now.
         self.rows_of_open_transaction.append(len(self._collector.open))
