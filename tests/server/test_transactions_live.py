@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 
+from replica import BinlogStream
 from replica.transactions.transaction import Transaction
 from tests.support.servers import Server
 
 from .support.other_process import result_of
-from .support.streams import SECONDS, end_of_log, executed, stream_of, user_of
+from .support.streams import SECONDS, end_of_log, executed, stream_of
 from .support.transaction_streams import compressing, insert, on_mysql97, on_three, run, short, stream_from
 
 # Huge ones
@@ -91,33 +91,28 @@ async def test_closing_within_a_transaction(server: Server, schema: str) -> None
     assert seen == 1
 
 
-def kill_dump(server: Server, user: str) -> None:
-    """Have the server end the connection on which a user gets the log; others may still be ending."""
-    [number] = [
-        row[0] for row in server.query("SHOW PROCESSLIST") if row[1] == user and "Binlog Dump" in row[4]
-    ]
-    server.query(f"KILL {number}")
+def kill_dump(server: Server, stream: BinlogStream) -> None:
+    """Have the server end the connection of the log; it may not have begun to send, nor ended the ones before."""
+    assert stream._deliveries.current is not None
+    server.query(f"KILL {stream._deliveries.current.dump.session.connection_id}")
 
 
 @on_three
 @pytest.mark.parametrize("by_gtid", [True, False])
-async def test_a_connection_lost_within_a_transaction(
-    server: Server, schema: str, user: str, by_gtid: bool
-) -> None:
+async def test_a_connection_lost_within_a_transaction(server: Server, schema: str, by_gtid: bool) -> None:
     run(server, schema, NUMBERED)
     start = executed(server) if by_gtid else end_of_log(server)
     # More than the buffers on the way can hold.
     count = many_rows(server, schema, 18)
     run(server, schema, "INSERT INTO t (text) VALUES ('last')")
     seen = []
-    options = {"user": user, "tls": "disabled"}
-    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, **options) as stream:
+    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, tls="disabled") as stream:
         transactions = stream.transactions()
         tx = await anext(transactions)
         async for change in tx:
             seen.append(change.after["id"] if change.after else None)
             if len(seen) == 20_000:
-                kill_dump(server, user)
+                kill_dump(server, stream)
         assert (tx.outcome, tx.is_restart, stream.status.reconnects) == ("commit", False, 1)
         last = await (await anext(transactions)).collect()
     ids = [number for (number,) in server.query(f"SELECT id FROM {schema}.t ORDER BY id")]
@@ -125,28 +120,20 @@ async def test_a_connection_lost_within_a_transaction(
     assert seen + [change.after["id"] for change in last if change.after] == ids
 
 
-@pytest.fixture
-def user(server: Server) -> Iterator[str]:
-    """A replica user of this test alone."""
-    with user_of(server) as name:
-        yield name
-
-
 async def collected(tx: Transaction) -> int:
     return len(await tx.collect())
 
 
 @on_three
-async def test_a_connection_lost_while_collecting(server: Server, schema: str, user: str) -> None:
+async def test_a_connection_lost_while_collecting(server: Server, schema: str) -> None:
     run(server, schema, NUMBERED)
     start = end_of_log(server)
     count = many_rows(server, schema, 18)
-    options = {"user": user, "tls": "disabled"}
-    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, **options) as stream:
+    async with asyncio.timeout(SECONDS), stream_from(server, schema, start, tls="disabled") as stream:
         tx = await anext(stream.transactions())
         task = asyncio.create_task(collected(tx))
         await asyncio.sleep(0)
-        kill_dump(server, user)
+        kill_dump(server, stream)
         assert await task == count
         assert stream.status.reconnects == 1
 
