@@ -216,6 +216,9 @@ def table_patterns(name: str, value: object) -> tuple[str, ...]:
     for pattern in patterns:
         if pattern != "*":
             _check_parts(name, pattern, "'shop.orders' or 'shop.*'")
+            if written_parts(pattern)[1].startswith("."):
+                # Far more often a slip than a table called so, of which an exclusion would say nothing.
+                raise wrong_value(name, pattern, "one dot, or a table such as '.orders' in backticks")
     return patterns
 
 

@@ -155,7 +155,7 @@ def is_exact(part: str) -> bool:
 def exact_pattern(schema: str, table: str) -> str:
     """A pattern that matches this table only, also in a list with commas."""
     text = table_text(schema, table)
-    is_plain = re.search(r"[\s,*?\[]", text) is None
+    is_plain = re.search(r"[\s,*?\[]|\.\.", text) is None
     return text if is_plain else f"{in_backticks(schema)}.{in_backticks(table)}"
 
 

@@ -99,6 +99,17 @@ def test_backticks_that_do_not_fit(pattern: str) -> None:
             Options.build("mysql://x@y", {name: value})
 
 
+@pytest.mark.parametrize("option", ["tables", "exclude_tables"])
+def test_two_dots(option: str) -> None:
+    """They selected, or excluded, a table called ``.orders``: nothing, as there is none."""
+    with pytest.raises(
+        ConfigurationError, match=rf"{option}: one dot, .* in backticks, not 'shop\.\.orders'"
+    ):
+        Options.build("mysql://x@y", {option: "a.b,shop..orders"})
+    found = TableFilter(["*"], table_patterns(option, "shop.`.orders`"))
+    assert not found("shop", ".orders")
+
+
 def test_names_in_backticks_are_names_of_columns_and_conditions() -> None:
     options = Options.build(
         "mysql://x@y", {"columns": {"`a`.b": ["id"], "`a.b`.`c`": ["id"]}, "snapshot_where": {"`s`.t": "1"}}
