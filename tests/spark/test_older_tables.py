@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from protocol.errors import CheckpointError
@@ -20,7 +22,7 @@ from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.past_table import PastTable
 from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
 
-THREE = {"id": 3, "k": "", "a": 3}
+THREE, FOUR = ({"id": number, "k": "", "a": number} for number in (3, 4))
 
 
 def restored(path: Path, older: Path) -> None:
@@ -115,6 +117,62 @@ def test_a_history_too(tmp_path: Path) -> None:
     table.restore(table.version() - 1)
     kept.insert(THREE).run()
     assert list(reasons(kept)) == ["shop.t"]
+
+
+def commits(path: Path) -> list[Path]:
+    return sorted((path / "_delta_log").glob("*.json"))
+
+
+def emptied(kept: Kept, number: int) -> None:
+    """As a power failure leaves the file of a commit."""
+    os.truncate(commits(path_of(kept))[number], 0)
+
+
+@pytest.mark.parametrize("number", [-1, -2])
+@pytest.mark.parametrize("has_changes", [True, False])
+def test_a_commit_is_an_empty_file(kept: Kept, number: int, has_changes: bool) -> None:
+    """Delta passes over it, and the table went on without its rows."""
+    kept.insert(THREE).run()
+    emptied(kept, number)
+    if has_changes:
+        kept.insert(FOUR).run()
+    kept.insert(THREE, table="shop.u").run()
+    kept.run()
+    assert kept.rows("shop.u") == [ONE, TWO, THREE]
+    [(name, reason)] = reasons(kept).items()
+    assert name == "shop.t"
+    assert "has lost the rows of version" in reason
+    assert "resync --target" in reason
+
+
+@pytest.mark.parametrize("number", [-1, -2])
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_rows_of_an_empty_commit_that_come_again(
+    kept: Kept, tmp_path: Path, number: int, is_merged: bool
+) -> None:
+    """The job was killed before it saved its state: the table has all rows, and no later start says otherwise."""
+    state = kept.path / job_state.FOLDER
+    shutil.copytree(state, tmp_path / "state")
+    known = len(commits(path_of(kept)))
+    kept.layout = (*kept.layout, ("b", pa.int32()))
+    new = THREE | {"b": 1}
+    again = kept.say("ALTER TABLE t ADD COLUMN b INT").insert(new).run()
+    assert len(commits(path_of(kept))) == known + 2
+    emptied(kept, number)
+    if number == -2:
+        # Without the file behind it: the order of files on a disk is not that of their commits.
+        commits(path_of(kept))[-1].unlink()
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "state", state)
+    kept.number -= 1
+    kept.run(again)
+    for number in range(2 * is_merged):
+        kept.insert({"id": 5 + number, "k": "", "a": 5, "b": 5}).run()
+    kept.run()
+    assert not reasons(kept)
+    expected = [row | {"b": None} for row in (ONE, TWO)] + [new]
+    assert kept.rows()[:3] == expected
+    assert len(kept.rows()) == 3 + 2 * is_merged
 
 
 def test_a_state_that_was_restored(kept: Kept) -> None:

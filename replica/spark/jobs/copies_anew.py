@@ -34,6 +34,7 @@ from .micro_batch import Batch
 from .settled_copy import Settled, SettledCopy, StartMirror
 from .spark_session import State
 from .stamps import DELETED
+from .table_versions import forget_empty
 from .target import Target
 
 if TYPE_CHECKING:
@@ -175,6 +176,8 @@ class Resyncs:
             is_held = state.holds.get(name) == hold
             if is_held:
                 batch.take_over(name, settled, Step(f"copy-{hold}", settled.number, 1))
+                for table in batch.tables():
+                    forget_empty(table)
             return is_held
 
         return bool(self.keeper.change(change, self.spark))

@@ -30,6 +30,7 @@ from .copy_tasks import Piece, copy_pieces
 from .job_state import JobState
 from .kept_table import PLANTED, KeptTable, Step, add_action, indexed_columns
 from .leaf_files import NewFile
+from .table_versions import empty_commit
 from .target import Target
 
 if TYPE_CHECKING:
@@ -147,6 +148,9 @@ class FirstCopy:
             kept = self._target.table(name)
             if kept.table is None:
                 kept.conform(table.schema.empty_table(), {}, Step(PLANTED, 0, 0))
+            if empty_commit(kept.path) is not None:
+                # After a power failure. Later ranges may be there.
+                raise SchemaMismatchError(f"{name}: the file of a commit is empty")
             done = kept.open().transaction_version(PLANTED)
             if not table.ranges and done is None:
                 # The commit of an empty table marks it as this job's.

@@ -1,8 +1,12 @@
 """The versions of Delta tables that a state knows: a table that was taken back to an older one lacks rows since.
 
 The rows between would never come again, as the state says that they are merged. Versions that others add are no loss.
+
+After a power failure the file of a commit may be empty. Delta passes over such a version, so a table goes on without
+its rows. If the state does not know the version, its rows come again.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +18,9 @@ from protocol.errors import CheckpointError
 
 from .job_state import JobState, TableState
 from .kept_table import KeptTable
+from .spark_session import local_path
 from .target import Target
+from .unreadable import told
 
 # To open a table is to wait for an object store.
 _THREADS: Final = 4
@@ -29,6 +35,14 @@ def note_versions(state: JobState, tables: Iterable[KeptTable]) -> None:
 
 def lost_rows(table: KeptTable, known: TableState) -> CheckpointError | None:
     """The error that a table is older than its state; None if it is not."""
+    empty = None if table.table is None else empty_commit(table.path)
+    if empty is not None and empty <= known.version:
+        return CheckpointError(
+            f"{table.name}: the table in {table.path} has lost the rows of version {empty}, as the file of its "
+            "commit is empty (a power failure may leave it so)"
+        )
+    if empty is not None:
+        forget_empty(table)
     if known.version < 0:
         return None
     found = _version(table) if table.table is None else shown_version(table.open(), known.version)
@@ -39,6 +53,31 @@ def lost_rows(table: KeptTable, known: TableState) -> CheckpointError | None:
         f"{table.name}: the table in {table.path} {what}, an older copy than its job's state, which has written "
         f"version {known.version}: the rows since are lost here"
     )
+
+
+def empty_commit(path: str) -> int | None:
+    """The first version since the last checkpoint of a table's log whose commit is an empty file; None without one.
+
+    An object store has whole objects only.
+    """
+    if (local := local_path(path)) is None:
+        return None
+    begin, empty = -1, list[int]()
+    for entry in os.scandir(f"{local}/_delta_log"):
+        number, _, kind = entry.name.partition(".")
+        if number.isdecimal() and (kind == "json" or kind.startswith("checkpoint.")):
+            if not entry.stat().st_size:
+                empty += [int(number)] if kind == "json" else []
+            elif kind != "json":
+                begin = max(begin, int(number))
+    return min((number for number in empty if number > begin), default=None)
+
+
+def forget_empty(table: KeptTable) -> None:
+    """Begin the log of a table anew, by a checkpoint, if it has an empty commit whose rows are not lacking."""
+    if table.table is not None and empty_commit(table.path) is not None:
+        with told(table.path, "let this user write the folder, and make room if the disk is full"):
+            table.open().create_checkpoint()
 
 
 def older_tables(target: Target, state: JobState) -> Iterator[tuple[str, CheckpointError]]:
