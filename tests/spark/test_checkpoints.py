@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,19 +15,27 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from protocol.errors import CheckpointError, ReplicaError
 from replica.demo import DemoSource
 from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from replica.spark.jobs.changelog_layout import PARTITIONS, note_layout, partitions_of
 from replica.spark.jobs.checkpoints import check_place, note_append
+from replica.spark.jobs.delta_append import AppendToDelta
 from replica.spark.jobs.file_sink import check_file_sink
 from replica.spark.jobs.pipeline import SCHEMA
 from replica.spark.jobs.spark_session import Pace, await_queries, state_of
+from replica.spool.offsets import Offset
 from tests.spark.support.demo_connection import connection_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PLACE = Offset("b.000001", 4, None, None, None)
+OFFSETS = f"v1\n{{}}\n{json.dumps(PLACE.to_dict())}"
+COMMIT = "v1\n{}"
 
 
 @pytest.mark.parametrize(
@@ -47,14 +57,14 @@ def test_files_and_state_that_are_not_of_each_other(
     tmp_path: Path, files: list[str], offsets: list[str], commits: list[str], is_right: bool
 ) -> None:
     state = state_of(str(tmp_path / "t"))
-    for folder, names in (
-        (tmp_path / "t" / "_spark_metadata", files),
-        (Path(state.checkpoint) / "offsets", offsets),
-        (Path(state.checkpoint) / "commits", commits),
+    for folder, names, text in (
+        (tmp_path / "t" / "_spark_metadata", files, "v1"),
+        (Path(state.checkpoint) / "offsets", offsets, OFFSETS),
+        (Path(state.checkpoint) / "commits", commits, COMMIT),
     ):
         folder.mkdir(parents=True)
         for name in names:
-            (folder / name).touch()
+            (folder / name).write_text(text)
     with contextlib.nullcontext() if is_right else pytest.raises(CheckpointError, match="delete both"):
         check_file_sink(f"file:{tmp_path}/t", state)
 
@@ -177,3 +187,99 @@ def test_a_delta_table_lacks_micro_batches_without_rows(
         note_append(str(tmp_path), appended, {})
     with contextlib.nullcontext() if is_right else pytest.raises(CheckpointError, match="older copy"):
         check_place(str(tmp_path), "t", written, {}, skips_empty=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "written", "begun", "done", "appended", "said"),
+    [
+        # The file is that of the last micro-batch, which had not ended, and is run again.
+        (-1, 2, 3, 2, 2, None),
+        (-1, 2, 3, 2, 1, None),
+        # Micro-batches without rows have come between.
+        (-1, 2, 5, 4, 2, None),
+        # That of a commit of others.
+        (-1, 2, 2, 2, 2, None),
+        (-1, 2, 3, 3, 3, "older copy"),
+        (-1, 2, 3, 3, 2, "has lost the rows of version 3, as the file"),
+        (-2, 3, 3, 3, 3, "has lost the rows of version 2, as the file"),
+        (-2, 3, 4, 3, 3, "has lost the rows of version 2, as the file"),
+    ],
+)
+def test_an_empty_commit_of_a_delta_table(
+    tmp_path: Path, number: int, written: int, begun: int, done: int, appended: int, said: str | None
+) -> None:
+    """As a power failure leaves it: Delta passes over it, and the rows were lost."""
+    target, checkpoint = tmp_path / "t", tmp_path / "c"
+    for row in range(4):
+        done_ = Transaction("q", row) if row <= written else Transaction("others", 1)
+        properties = CommitProperties(app_transactions=[done_])
+        write_deltalake(target, pa.table({"a": [row]}), mode="append", commit_properties=properties)
+    for log, last, text in (("offsets", begun, OFFSETS), ("commits", done, COMMIT)):
+        (checkpoint / log).mkdir(parents=True)
+        (checkpoint / log / str(last)).write_text(text)
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    note_append(str(checkpoint), appended, {})
+    os.truncate(commits(target)[number], 0)
+    check = AppendToDelta(str(target), (), str(checkpoint), {}).check
+    if said is not None:
+        with pytest.raises(CheckpointError, match=said):
+            check()
+        return
+    check()
+    # The rows that come again: the empty file behind them says nothing any more.
+    write_deltalake(target, pa.table({"a": [4]}), mode="append")
+    check()
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "done", "remedy"),
+    [
+        ("commits/2", 2, 2, "delete the file: its micro-batch is run again"),
+        ("offsets/3", 2, 2, "delete the file: the target has nothing of its micro-batch"),
+        # The next micro-batch would be planned from there.
+        ("offsets/3", 3, 2, "restore the checkpoint and the target"),
+        ("offsets/3", 3, 3, "restore the checkpoint and the target"),
+        ("offsets/2", 2, 2, "restore the checkpoint and the target"),
+        ("metadata", 2, 2, "restore the checkpoint and the target"),
+        ("offsets/1", 2, 2, None),
+        ("commits/1", 2, 2, None),
+    ],
+)
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_damaged_checkpoint_of_a_changelog_in_parquet(
+    tmp_path: Path, name: str, written: int, done: int, remedy: str | None, is_cut: bool
+) -> None:
+    """Spark's error had no remedy, and named no file that is cut."""
+    state = state_of(str(tmp_path / "t"))
+    for folder, last, text in (
+        (tmp_path / "t" / "_spark_metadata", written, "v1"),
+        (Path(state.checkpoint) / "offsets", 3, OFFSETS),
+        (Path(state.checkpoint) / "commits", done, COMMIT),
+    ):
+        folder.mkdir(parents=True)
+        for number in range(last + 1):
+            (folder / str(number)).write_text(text)
+    (Path(state.checkpoint) / "metadata").write_text('{"id": "query"}')
+    damaged = Path(state.checkpoint) / name
+    os.truncate(damaged, damaged.stat().st_size // 2 * is_cut)
+    says = (
+        contextlib.nullcontext()
+        if remedy is None
+        else pytest.raises(CheckpointError, match=f"{name}: .*{remedy}")
+    )
+    with says:
+        check_file_sink(str(tmp_path / "t"), state)
+
+
+@pytest.mark.parametrize("text", ["", '{"part', "{}"])
+def test_a_note_of_the_layout_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    note_layout(str(tmp_path), PARTITIONS["tables"], {})
+    (tmp_path / "_state" / "layout.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"/_state/layout.json: .* -- the file is damaged: delete it"):
+        partitions_of(str(tmp_path), "parquet", None, {})
+
+
+def test_a_note_of_the_last_append_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "appended").touch()
+    with pytest.raises(CheckpointError, match=r"/appended: .* -- the file is damaged: restore"):
+        check_place(str(tmp_path), "t", 1, {}, skips_empty=True)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
-from protocol.errors import ConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import file_system, write_whole
 from .spark_session import local_path
@@ -63,6 +63,8 @@ def _noted(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
             return tuple(json.loads(file.read())["partitions"])
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{target}/{_FILE}: {error} -- the file is damaged: delete it") from error
 
 
 def _system(target: str, storage: Mapping[str, str]) -> tuple[FileSystem, str]:

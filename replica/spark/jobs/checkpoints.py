@@ -77,19 +77,43 @@ def check_query(
     **more: bool,
 ) -> None:
     """``check_place``, if the target has micro-batches of the checkpoint's query."""
+    query = check_metadata(checkpoint, storage)
+    if query is not None and (number := written(query)) is not None:
+        check_place(checkpoint, target, number, storage, **more)
+        check_logs(checkpoint, storage)
+
+
+def check_metadata(checkpoint: str, storage: Mapping[str, str]) -> str | None:
+    """The id of the query; None if it has not begun, or cannot be read here. ``CheckpointError`` if it is damaged."""
     try:
-        query = query_of(checkpoint, storage)
+        return query_of(checkpoint, storage)
     except CheckpointError as error:
         if isinstance(error.__cause__, json.JSONDecodeError | KeyError):
             raise CheckpointError(f"{error} -- {_REMEDY}") from error
-        return
-    if (number := written(query)) is not None:
-        check_place(checkpoint, target, number, storage, **more)
-        if (begun := last_number(f"{checkpoint}/offsets", storage)) >= 0:
-            try:
-                end_of(checkpoint, begun, storage)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise CheckpointError(f"{checkpoint}/offsets/{begun}: {error} -- {_REMEDY}") from error
+        return None
+
+
+def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None = None) -> None:
+    """Raises ``CheckpointError`` if a file is damaged with which Spark goes on: its own error has no remedy.
+
+    ``written``: the last micro-batch in the target, which has all rows of one or none.
+    """
+    begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
+    checks = [("offsets", number, end_of) for number in (begun - 1, begun)] + [("commits", done, _commit_at)]
+    for log, number, read in checks:
+        try:
+            if number >= 0:
+                read(checkpoint, number, storage)
+        except FileNotFoundError:
+            # Spark deletes old ones.
+            continue
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            remedy = _REMEDY
+            if log == "commits":
+                remedy = "delete the file: its micro-batch is run again, and the target has it once"
+            elif written is not None and max(written, done) < begun == number:
+                remedy = "delete the file: the target has nothing of its micro-batch, which is planned anew"
+            raise CheckpointError(f"{checkpoint}/{log}/{number}: {error} -- {remedy}") from error
 
 
 def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
@@ -135,6 +159,8 @@ def _appended(checkpoint: str, storage: Mapping[str, str]) -> int:
             return int(file.read())
     except FileNotFoundError:
         return -1
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint}/{_APPENDED}: {error} -- {_REMEDY}") from error
 
 
 def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:
@@ -142,6 +168,15 @@ def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:
     system, root = _folder(checkpoint, storage)
     with system.open_input_stream(f"{root}/offsets/{batch}") as file:
         return Offset.from_dict(json.loads(file.read().decode().rstrip().rpartition("\n")[2]))
+
+
+def _commit_at(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
+    system, root = _folder(checkpoint, storage)
+    with system.open_input_stream(f"{root}/commits/{batch}") as file:
+        version, _, said = file.read().decode().partition("\n")
+    if not version.startswith("v"):
+        raise ValueError("it has no version")
+    json.loads(said)
 
 
 def has_begun(checkpoint: str, batch: int, storage: Mapping[str, str]) -> bool:

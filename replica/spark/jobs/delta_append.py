@@ -35,7 +35,7 @@ from protocol.errors import CheckpointError, ConfigurationError
 from protocol.records import record
 
 from ...spool.storage import NO_STORAGE
-from .checkpoints import check_query, has_query, note_append, query_id
+from .checkpoints import check_query, has_query, last_number, note_append, query_id, query_of
 from .partitioned_files import (
     PartitionedFiles,
     WrittenFiles,
@@ -46,7 +46,7 @@ from .partitioned_files import (
 )
 from .spark_session import save
 from .staging import schema_from_text, schema_to_text
-from .table_versions import shown_version
+from .table_versions import empty_commit, shown_version
 
 NAME: Final = "mysql-replica-delta"
 # The number of last commits among which a RESTORE is looked for.
@@ -99,6 +99,26 @@ class AppendToDelta:
         done = partial(committed, self._target, storage=self._storage)
         check_query(self._checkpoint, self._target, done, self._storage, skips_empty=True)
         check_restored(self._target, self._storage)
+        if (empty := empty_commit(self._target)) is not None:
+            self._pass_over(empty)
+
+    def _pass_over(self, empty: int) -> None:
+        """Forget a version whose commit is an empty file, if the query writes its rows again.
+
+        Raises ``CheckpointError`` if it does not.
+        """
+        table = DeltaTable(self._target, storage_options=self._storage)
+        written = table.transaction_version(query_of(self._checkpoint, self._storage))
+        begun, done = (
+            last_number(f"{self._checkpoint}/{log}", self._storage) for log in ("offsets", "commits")
+        )
+        is_unfinished = begun > done or done == written
+        if table.version() > empty or not is_unfinished:
+            raise CheckpointError(
+                f"{self._target} has lost the rows of version {empty}, as the file of its commit is empty (a power "
+                "failure may leave it so) -- begin in another folder"
+            )
+        table.create_checkpoint()
 
     def _check_new(self) -> None:
         """Raises ``CheckpointError`` if the table has changes of this source from another query."""

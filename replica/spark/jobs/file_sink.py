@@ -19,7 +19,7 @@ import replica.spark
 from protocol.errors import ConfigurationError
 
 from ...spool.storage import NO_STORAGE
-from .checkpoints import check_place, last_number
+from .checkpoints import check_logs, check_metadata, check_place, last_number
 from .spark_session import State, is_connect, local_path
 from .target_kind import SINK_LOG, has_partitions
 
@@ -34,6 +34,8 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
     """
     written = last_number(f"{target}/{SINK_LOG}", storage)
     check_place(state.checkpoint, target, written, storage)
+    check_metadata(state.checkpoint, storage)
+    check_logs(state.checkpoint, storage, written)
     has_begun = last_number(f"{state.checkpoint}/offsets", storage) >= 0
     if written < 0 and not has_begun and has_partitions(target, storage):
         raise ConfigurationError(
