@@ -4,6 +4,7 @@ The loop runs only while somebody waits, in the thread that waits. A thread whos
 notebook, in a callback of asyncio) cannot run a second one: there a helper thread runs it, and the caller waits.
 """
 
+import _thread
 import asyncio
 import contextlib
 import os
@@ -54,10 +55,26 @@ class LoopDriver:
         # When ``next`` gives up, by ``time.monotonic``; None: never.
         self._deadline: float | None = None
 
-    def __del__(self) -> None:
-        # A stream was dropped without being closed: its thread would wait for ever, and keep all connections.
+    def drop(self, *ends: Callable[[], None]) -> None:
+        """Nobody holds the stream any more: call ``ends``, and end what the loop has left, such as a copy's tasks."""
+
+        def work() -> None:
+            for end in ends:
+                end()
+            self._runner.close()
+
+        if self._is_closed or self.is_foreign:
+            return
         if self._helper is not None:
+            self._helper.submit(work)
             self._helper.leave()
+        elif is_loop_running():
+            # The garbage collector came in the loop of another stream. It may also have come where ``threading`` has
+            # its lock, which a Thread would wait for.
+            with contextlib.suppress(RuntimeError):
+                _thread.start_new_thread(work, ())
+        else:
+            work()
 
     def keep(self) -> None:
         """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``."""

@@ -21,9 +21,11 @@ class SyncArrowBatches:
     as it is, up to the stream's ``stop``.
     """
 
-    def __init__(self, batches: ArrowBatches, driver: LoopDriver) -> None:
+    def __init__(self, batches: ArrowBatches, driver: LoopDriver, stream: object) -> None:
         self._batches = batches
         self._driver = driver
+        # A stream that nobody holds is closed.
+        self._stream = stream
         # A batch that was read for its schema, or that a program with another schema could not take.
         self._first: pa.RecordBatch | None = None
 

@@ -38,15 +38,16 @@ _LOGGER: Final = logging.getLogger(__name__)
 class SyncBatches:
     """The changes of a stream in batches: like ``Batches``, without ``await``."""
 
-    def __init__(self, batches: Batches, driver: LoopDriver) -> None:
+    def __init__(self, batches: Batches, stream: "SyncStream") -> None:
         self._batches = batches
-        self._driver = driver
+        # A stream that nobody holds is closed.
+        self._stream = stream
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ChangeBatch:
-        return self._driver.next(self._batches)
+        return self._stream._driver.next(self._batches)
 
 
 class SyncStream(OneProcess):
@@ -187,7 +188,7 @@ class SyncStream(OneProcess):
         if self._transactions is not None:
             raise RuntimeError("a stream gives batches or transactions, not both: connect another stream")
         self._rest = iter(())
-        return SyncBatches(self._stream.batches(max_rows=max_rows, max_seconds=max_seconds), self._driver)
+        return SyncBatches(self._stream.batches(max_rows=max_rows, max_seconds=max_seconds), self)
 
     def arrow(
         self,
@@ -214,7 +215,7 @@ class SyncStream(OneProcess):
             max_seconds=max_seconds,
         )
         self._rest = iter(())
-        return SyncArrowBatches(batches, self._driver)
+        return SyncArrowBatches(batches, self._driver, self)
 
     def on(
         self, event_class: type[AnyEvent], *, table: str | Iterable[str] | None = None
@@ -307,14 +308,16 @@ class SyncStream(OneProcess):
             raise
         self._is_open = True
         # A generator may be left in the middle of the block, and what its end calls is gone when modules are.
-        weakref.finalize(self, _end_at_exit, weakref.ref(self))
+        weakref.finalize(self, _end_of, weakref.ref(self), self._stream, self._driver)
 
 
-def _end_at_exit(reference: weakref.ref[SyncStream]) -> None:
-    """The interpreter ends (``weakref.finalize`` calls this before modules go): end a stream that is still open.
+def _end_of(reference: weakref.ref[SyncStream], connected: BinlogStream, driver: LoopDriver) -> None:
+    """Nobody holds the stream any more; or the interpreter ends, before modules go: end a stream that is open still.
 
     A daemon thread that waits for events is left alone.
     """
     stream = reference()
-    if stream is not None:
-        stream._driver.call_alone(lambda: stream.__exit__(SystemExit))
+    if stream is None:
+        driver.drop(connected._abort, connected._copy.abort, connected._upkeep.release)
+    else:
+        driver.call_alone(lambda: stream.__exit__(SystemExit))

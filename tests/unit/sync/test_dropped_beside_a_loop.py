@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 import warnings
+from collections.abc import Callable
+
+import pytest
 
 import replica.sync
 from replica.demo import DemoSource
@@ -22,17 +26,12 @@ def test_they_leave_nothing() -> None:
         # What earlier tests have left would be closed below.
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))
-        # Python 3.14 would collect the first ones meanwhile.
-        gc.disable()
-        try:
-            for _ in range(3):
-                stream = replica.sync.connect(dsn, start="earliest").__enter__()
-                next(stream)
-                del stream
-            threads = _threads()
-        finally:
-            gc.enable()
+        streams = [replica.sync.connect(dsn, start="earliest").__enter__() for _ in range(3)]
+        for stream in streams:
+            next(stream)
+        threads = _threads()
         assert len(threads) == 3
+        del stream, streams
         gc.collect()
         for thread in threads:
             thread.join(30)
@@ -44,3 +43,59 @@ def test_they_leave_nothing() -> None:
     with DemoSource(tls=False) as source, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         asyncio.run(notebook(source.dsn))
+
+
+@pytest.mark.parametrize("where", ["no loop", "opened beside a loop", "dropped beside a loop"])
+def test_tasks_that_were_reading_a_copy_end(
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ended in a closed loop: "Task was destroyed but it is pending", and tracebacks of RuntimeError."""
+    caught: list[object] = []
+    ends: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", caught.append)
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asyncio.get_running_loop().call_soon(ends.append, "done")
+
+    async def begin(stream: replica.sync.SyncStream) -> None:
+        stream._stream._tasks = [asyncio.create_task(wait_for_ever())]  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+    def leave(dsn: str) -> None:
+        stream = replica.sync.connect(dsn, start="earliest").__enter__()
+        next(stream.transactions())
+        stream._driver.run(begin(stream))
+
+    async def drop(leave: Callable[[], object]) -> None:
+        leave()
+        gc.collect()
+        await until(lambda: bool(ends))
+
+    with DemoSource(tls=False) as source, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        gc.disable()
+        try:
+            if where != "opened beside a loop":
+                leave(source.dsn)
+            if where == "no loop":
+                gc.collect()
+            else:
+                asyncio.run(drop(lambda: leave(source.dsn) if where == "opened beside a loop" else None))
+        finally:
+            gc.enable()
+        for thread in _threads():
+            thread.join(30)
+        gc.collect()
+    assert (ends, caught, caplog.messages, _threads()) == (["done"], [], [], [])
+    assert any("unclosed <BinlogStream of" in str(one.message) for one in warned)
+
+
+def test_its_batches_hold_it() -> None:
+    with DemoSource(tls=False) as source:
+        batches = replica.sync.connect(source.dsn, start="earliest", stop="now").__enter__().batches()
+        gc.collect()
+        assert sum(len(batch.changes) for batch in batches) == 405
+        batches._stream.close()
