@@ -336,8 +336,26 @@ class _Alteration:
             if fold(column.name) in changes
             for new in [changes[fold(column.name)]]
         }
-        self._draft.keys.rename_columns(names)
         self._rename_periods(names)
+        self._draft.keys.rename_columns(self._with_added_again(names))
+
+    def _with_added_again(self, names: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        """The same, with dropped columns that the statement adds again: keys over them go on with the new ones."""
+        dropped = {fold(name): name for name, new in names.items() if new is None}
+        added: dict[str, str] = {}
+        for clause in self._clauses if dropped else ():
+            if isinstance(clause, ddl.AddColumn) and not clause.is_conditional:
+                name = dropped.get(fold(clause.column.name))
+                if name is not None:
+                    added[name] = clause.column.name
+                    self._lose_prefixes(name, _column(clause.column, self._context, self._dialect))
+        return {**names, **added}
+
+    def _lose_prefixes(self, name: str, new: ColumnShape) -> None:
+        """A key has as many bytes of the new column as it had of the old one: a prefix, if that is shorter."""
+        old = self._old[fold(name)]
+        if (old.type, old.numbers, old.charset) != (new.type, new.numbers, new.charset):
+            self._draft.keys.lose_over([name])
 
     def _change(self, clause: ddl.AlterClause) -> Iterator[tuple[ColumnShape, ColumnShape | None]]:
         if isinstance(clause, ddl.DropColumn):
@@ -381,6 +399,8 @@ class _Alteration:
             if clause.is_conditional and (name in self._old or name in self._folded):
                 return
             column = _column(clause.column, self._context, self._dialect)
+            if column.nullable and name in self._old and self._may_have_primary:
+                column = replace(column, nullable=None)
             self._defined.add(name)
             self._insert(column, clause.position)
         elif isinstance(clause, ddl.ChangeColumn) and clause.position is not None:

@@ -134,6 +134,10 @@ REPORTED = [
     "CREATE UNIQUE INDEX single ON unique_first (id) COMMENT 'x'",
     "ALTER TABLE unique_first DROP PRIMARY KEY, DROP INDEX w",
     "DROP INDEX `single` ON unique_first",
+    # A key goes on with the column that is added in the place of its own.
+    "CREATE TABLE anew (id INT PRIMARY KEY, v VARCHAR(9), UNIQUE (v))",
+    "ALTER TABLE anew ADD id VARCHAR(7) FIRST, DROP id, DROP v, ADD v TEXT",
+    "ALTER TABLE anew DROP PRIMARY KEY, DROP COLUMN id, ADD ID INT",
     # Renames: several, chains, swaps.
     "CREATE TABLE one (a INT)",
     "CREATE TABLE two (b INT)",

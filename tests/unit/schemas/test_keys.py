@@ -142,6 +142,29 @@ def test_the_key_through_statements(statements: list[str], expected: tuple[str, 
     assert shape_of(table, *statements).primary_key == expected
 
 
+@pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
+@pytest.mark.parametrize(
+    ("clauses", "expected", "nullable"),
+    [
+        ("DROP b, ADD B VARCHAR(7) FIRST", ("B", "a"), False),
+        ("ADD b INT, DROP b", ("b", "a"), False),
+        ("DROP b, ADD b INT, DROP PRIMARY KEY", ("c",), True),
+        ("CHANGE b d INT, ADD b INT", ("d", "a"), True),
+        ("DROP b, CHANGE a b INT", ("b",), False),
+        ("DROP PRIMARY KEY, DROP b, ADD b INT, DROP c, ADD c INT NOT NULL", ("c",), True),
+        ("DROP PRIMARY KEY, DROP b, ADD b INT, DROP c, ADD c VARCHAR(5) NOT NULL", (), True),
+    ],
+)
+def test_a_key_over_a_column_that_is_dropped_and_added(
+    dialect: Dialect, clauses: str, expected: tuple[str, ...], nullable: bool
+) -> None:
+    """Measured on MySQL 5.6, 8.0 and 9.7, MariaDB 10.11 and 11.8: the key goes on with the new column."""
+    table = "CREATE TABLE t (a INT, b INT, c INT NOT NULL UNIQUE, PRIMARY KEY (b, a))"
+    shape = shape_of(table, f"ALTER TABLE t {clauses}", dialect=dialect)
+    assert shape.primary_key == expected
+    assert [column.nullable for column in shape.columns if column.name in ("b", "B")] == [nullable]
+
+
 def test_a_column_with_two_keys() -> None:
     for definition in ("INT UNIQUE PRIMARY KEY", "INT PRIMARY KEY UNIQUE", "SERIAL PRIMARY KEY"):
         assert key_names(shape_of(f"CREATE TABLE t (a {definition})")) == "a"
