@@ -12,7 +12,7 @@ from typing import Any, Final
 from protocol.records import field, record
 
 from ..sql import ddl_statements as ddl
-from ..sql.client_text import may_be_like_by_mariadb
+from ..sql.client_text import may_be_like_by_mariadb, may_hide_charset
 from ..sql.ddl_reader import read_statement
 from ..sql.dialect import Dialect
 from ..sql.token_reader import TableName
@@ -301,7 +301,7 @@ class _Step:
         if is_there and not (self._dialect.is_mariadb and read.table in self._catalog.renamed):
             return
         if read.like is None:
-            charset = None if self._is_like_temporary(read) else self._schema_charset(read.table.schema)
+            charset = None if self._hides_charset(read) else self._schema_charset(read.table.schema)
             shape = self._made(lambda: created_shape(read, charset, self._dialect))
         else:
             shape = self._like(read.like)
@@ -326,13 +326,15 @@ class _Step:
         """No table, but LIKE may mean it."""
         self._catalog.temporary.add([read.table])
 
-    def _is_like_temporary(self, read: ddl.CreateTable) -> bool:
-        """Whether it may be what servers log of CREATE TABLE ... LIKE a temporary table.
+    def _hides_charset(self, read: ddl.CreateTable) -> bool:
+        """Whether it may be what servers log of CREATE TABLE ... SELECT with ANSI, or of LIKE a temporary table.
 
-        It has columns, and not the table's default character set. What they log of CREATE TABLE ... SELECT, which may
-        use temporary tables, too, has all that is not the schema's.
+        It has columns, and not the table's default character set. What they log of CREATE TABLE ... SELECT else,
+        which may use temporary tables, too, has all that is not the schema's.
         """
-        if not self._statement.uses_temporary or read.options.charset:
+        if read.options.charset or may_hide_charset(self._statement.sql, self._dialect):
+            return not read.options.charset
+        if not self._statement.uses_temporary:
             return False
         if self._dialect.is_mariadb:
             # It marks what replaces a table, too.

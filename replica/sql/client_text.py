@@ -71,9 +71,8 @@ def client_text(sql: str, collations: object, dialect: Dialect) -> ClientText:
     doubt = ""
     if _MADE_BY_SERVER.match(sql):
         is_foreign = client is not None and client.name not in _UTF8 and not sql.isascii()
-        has_no_options = dialect.has(_HIDES_OPTIONS) and sql.endswith(("\n)", "START TRANSACTION"))
         is_escaped = "\\" in sql and dialect.has(NO_BACKSLASH_ESCAPES)
-        if (is_foreign and is_characters(sql)) or is_escaped or has_no_options:
+        if (is_foreign and is_characters(sql)) or is_escaped:
             doubt = "the server may have made the statement, and not in the session's way"
     if client is None:
         is_known = sql.isascii() or not _is_told(collations)
@@ -93,6 +92,11 @@ def client_text(sql: str, collations: object, dialect: Dialect) -> ClientText:
 def may_be_like_by_mariadb(sql: str) -> bool:
     """Whether a text may be what MariaDB makes of CREATE TABLE ... LIKE a temporary table."""
     return _LIKE_BY_MARIADB.match(sql) is not None
+
+
+def may_hide_charset(sql: str, dialect: Dialect) -> bool:
+    """Whether a server may have made the text in a sql_mode in which it leaves the table's character set out."""
+    return dialect.has(_HIDES_OPTIONS) and _MADE_BY_SERVER.match(sql) is not None
 
 
 def _is_utf8_drop(sql: str, dialect: Dialect) -> bool:

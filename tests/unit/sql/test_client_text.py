@@ -17,6 +17,7 @@ from replica.sql.dialect import MSSQL, NO_BACKSLASH_ESCAPES, Dialect
 from replica.sql.statement_kind import read_event, text_of
 from replica.sql.token_reader import TableName
 from replica.sql.words import tokens
+from tests.support.shape_text import columns_text, shape_of
 
 MYSQL, OLD, MARIADB = Dialect(False, (9, 7)), Dialect(False, (5, 6)), Dialect(True, (11, 8))
 LATIN1, UTF8MB4, GBK, BINARY, SWE7 = 8, 255, 28, 63, 10
@@ -118,10 +119,17 @@ def test_names_that_are_no_text_are_not_read() -> None:
     assert isinstance(read_statement("ALTER TABLE t ADD `a\udcff` INT", "s", MYSQL), Unread)
 
 
-def test_modes_in_which_servers_leave_character_sets_out() -> None:
+@pytest.mark.parametrize("options", ["", " START TRANSACTION", "\n PARTITION BY HASH (`a`)"])
+def test_modes_in_which_servers_leave_character_sets_out(options: str) -> None:
+    """A statement that a server makes in such a mode tells all but the table's character set: no name is lost."""
+    sql = f"CREATE TABLE t (\n  `a` int,\n  `b` char(2) CHARACTER SET greek,\n  `c` char(3)\n){options}"
     ansi = Dialect(False, (9, 7), 1 << 18)
-    assert read(MADE.format("a"), "utf-8", UTF8MB4, UTF8MB4, dialect=ansi)[1] is True
-    assert read(MADE.format("a") + " CHARSET=latin1", "utf-8", UTF8MB4, UTF8MB4, dialect=ansi)[1] is False
+    made = sql.replace(" t ", " `t` ")
+    assert read(made, "utf-8", UTF8MB4, UTF8MB4, dialect=ansi) == (made, False)
+    assert columns_text(shape_of(made, dialect=ansi)) == "a int, b char(2) greek, c"
+    for other in (made.replace("\n)", "\n) CHARSET=utf8mb4"), sql):
+        assert columns_text(shape_of(other, dialect=ansi)) == "a int, b char(2) greek, c char(3) utf8mb4"
+    assert shape_of(made).is_whole
 
 
 def event_of(sql: bytes, collation: int) -> QueryEvent:
