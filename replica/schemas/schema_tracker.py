@@ -200,6 +200,13 @@ class SchemaTracker:
         is_lost = self._sought is None or self.name_of(event.table) in self._sought
         return table if self._takes_nameless and is_lost else None
 
+    def partly_named(self, event: TableMapEvent) -> Table:
+        """The table with the names of its place that are known: for a table that the source does not show."""
+        shape = self._fitting(event)
+        table = event.table if shape is None else with_shape(event.table, shape)
+        has_names = any(column.name != f"@{number}" for number, column in enumerate(table.columns, 1))
+        return table if has_names else event.table
+
     def sought(self, event: TableMapEvent) -> Table | None:
         """``named``, after the source was asked about the table: names that are still lacking are lost."""
         if self._sought is not None:

@@ -247,7 +247,7 @@ class Delivery:
 
     def describe(self, event: TableMapEvent, table: Table | None) -> None:
         """Take the table that ``advance`` asked for, with names; None if the source does not show them."""
-        event.table = self._decoder.name_table(event.table_id, table or event.table)
+        event.table = self._decoder.name_table(event.table_id, table or self._names.partly(event))
         described, self._nameless = self._nameless, None
         assert described is not None
         self._admit(described)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from protocol.binlog.batch_decoder import BatchDecoder
 from protocol.binlog.events import Event, QueryEvent, RotateEvent, TableMapEvent
+from protocol.rows.table import Table
 
 from ..schemas.change_event import SchemaChangeEvent
 from ..schemas.schema_tracker import SchemaTracker
@@ -67,6 +68,10 @@ class PlaceNames:
         if table is not None:
             event.table = self._decoder.name_table(event.table_id, table)
         return table is not None
+
+    def partly(self, event: TableMapEvent) -> Table:
+        """A table that the source does not show, with the names that the schema history knows for its place."""
+        return self._tracker.partly_named(event)
 
     def with_changes(self, batch: Batch) -> Batch:
         """The batch with a ``SchemaChangeEvent`` behind each statement that has changed a wanted table."""

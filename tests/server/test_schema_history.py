@@ -202,6 +202,25 @@ async def test_a_table_that_is_gone_has_the_names_of_an_older_part_of_the_log(
     ]
 
 
+async def test_a_table_that_is_gone_has_the_names_that_are_known(server: Server, schema: str) -> None:
+    """A label that the column's character set lacks leaves this column alone without a name."""
+    begin_log(server)
+    file, position, *_ = server.query(server.log_status)[0]
+    for sql in (
+        "SET sql_mode = ''",
+        "CREATE TABLE {0}.t (id INT PRIMARY KEY, e ENUM('x', 'ф') CHARACTER SET latin1, n INT)",
+        "INSERT INTO {0}.t VALUES (1, 'x', 2)",
+        "DROP TABLE {0}.t",
+    ):
+        server.query(sql.format(schema))
+    start, tables = replica.BinlogPosition(file, int(position)), f"{schema}.*"
+    async with replica.connect(server.dsn(), start=start, stop="now", tables=tables) as stream:
+        tables_of_rows = [event.table async for event in stream if isinstance(event, replica.RowsEvent)]
+    assert [(table.column_names, table.names_from) for table in tables_of_rows] == [
+        (("id", "@2", "n"), "history")
+    ]
+
+
 async def test_names_that_were_lost_are_derived_after_a_restart(
     server: Server, schema: str, tmp_path: Path
 ) -> None:
