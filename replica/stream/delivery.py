@@ -266,6 +266,7 @@ class Delivery:
         """Decode events up to one that must be decoded by itself, which may be the next one."""
         events: list[Event] = []
         kept: list[bytes] = []
+        followed = 0
         try:
             while self._next < len(self._raws):
                 if self._replay is None:
@@ -276,7 +277,8 @@ class Delivery:
                 self._next = self._decoder.decode_run(run, self._next, events, kept)
                 if self._next == begin:
                     return
-                self._names.follow(events)
+                self._names.follow(events[followed:])
+                followed = len(events)
                 self._names.reach()
                 if not self._decoder.takes_description():
                     break
@@ -284,7 +286,7 @@ class Delivery:
                     self._nameless = Batch([events.pop()], [kept.pop()])
                     break
         except ReplicaError as error:
-            self._names.follow(events)
+            self._names.follow(events[followed:])
             self._error = error
         self._admit(Batch(events, kept))
 

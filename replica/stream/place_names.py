@@ -35,7 +35,7 @@ class PlaceNames:
             self._tracker.take_file(*begun)
 
     def follow(self, events: list[Event]) -> None:
-        """Apply the statements among the newest events to the schema history; older ones may be among them."""
+        """Apply the statements among the newest events to the schema history."""
         if self._decoder.renumbered:
             self._tracker.suspect(self._decoder.renumbered)
             self._decoder.renumbered.clear()
@@ -47,8 +47,7 @@ class PlaceNames:
             if type(event) is QueryEvent:
                 changes = self._tracker.follow(event)
                 if changes:
-                    # A statement that was followed before tells the same again, without the names of a rename.
-                    self._changes.setdefault((event.file, event.position), changes)
+                    self._changes[event.file, event.position] = changes
 
     def reach(self) -> None:
         """All events before the decoder's place have been followed."""

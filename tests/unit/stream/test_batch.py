@@ -20,6 +20,7 @@ from protocol.gtid import GtidSet
 from replica.stream.batch import Account, Batch
 from replica.transactions.boundary import Progress
 from replica.transactions.stop_point import StopPoint
+from tests.support.raw_events import query
 from tests.support.scripted_log import GTIDS_ON, Log, gtid, mysql, transaction, values
 from tests.support.socket_source import FILE, UUID, SocketSource, serving
 
@@ -73,6 +74,18 @@ async def test_no_call_per_event_into_progress_or_counters(start: object) -> Non
     # In each batch, only the events after the last end of a transaction are followed one by one.
     assert {name: calls for name, calls in per_event.items() if calls > 0.05} == {}
     assert sum(per_event.values()) < 0.5
+
+
+async def test_each_statement_of_a_batch_is_followed_once() -> None:
+    """A table map ends a run of decoded events, as its names depend on the statements before it."""
+    count = 40
+    log = Log()
+    for number in range(1, count + 1):
+        gtid(log, number).add(query(f"CREATE TABLE s.t{number} (id INT)"))
+        transaction(gtid(log, number + count), number, name=f"t{number}")
+    calls = await calls_while_reading(log, GtidSet(""), count)
+    # Their BEGINs are statements, too.
+    assert count - 1 <= calls["schema_tracker.follow"] <= 2 * count
 
 
 async def test_in_the_middle_of_a_batch_the_checkpoint_is_what_was_done() -> None:
