@@ -90,6 +90,12 @@ class LoopDriver:
         descriptor = getattr(self._selector, "fileno", None)
         if descriptor is not None and self._is_kept and not self._is_closed:
             cut_off(descriptor())
+            for task in asyncio.all_tasks(self._runner.get_loop()):
+                # Nobody awaits it here: asyncio would say so, and its end fail, when the child drops it.
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                # It runs in another thread of the parent.
+                with contextlib.suppress(ValueError):
+                    task.get_coro().close()
 
     @contextlib.contextmanager
     def timeout(self, seconds: float | None) -> Iterator[None]:

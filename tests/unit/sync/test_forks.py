@@ -54,6 +54,34 @@ def test_a_child_that_ends_leaves_the_wait_of_its_parent_alone(source: DemoSourc
     assert output_of(_CHILD_ENDS, source.dsn) == "ended\n"
 
 
+_CHILD_DROPS = """
+import asyncio, os, sys
+import replica.sync
+async def wait_for_ever():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stream._stream._loop._loop.call_soon(int)
+async def begin():
+    stream._stream._tasks = [asyncio.create_task(wait_for_ever())]
+    await asyncio.sleep(0)
+stream = replica.sync.connect(sys.argv[1], start="earliest", stop="now").__enter__()
+next(stream)
+stream._driver.run(begin)
+if not os.fork():
+    stream = None
+    sys.exit()
+os.wait()
+print(sum(1 for _ in stream))
+stream.close()
+"""
+
+
+def test_a_child_leaves_no_tasks_of_its_parent(source: DemoSource) -> None:
+    """Those of a copy were on stderr: "Task was destroyed but it is pending", "Event loop is closed"."""
+    assert output_of(_CHILD_DROPS, source.dsn) == "1282\n"
+
+
 _CHILD_ENTERS = """
 import os, sys
 import replica.sync
