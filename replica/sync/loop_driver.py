@@ -109,36 +109,37 @@ class LoopDriver:
             self._deadline = before
 
     def run(
-        self, work: Coroutine[Any, Any, _Result], *, is_last: bool = False, deadline: float | None = None
+        self,
+        work: Callable[[], Coroutine[Any, Any, _Result]],
+        *,
+        is_last: bool = False,
+        deadline: float | None = None,
     ) -> _Result:
-        """Await ``work`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process.
+        """Await ``work()`` and return its result. Raises ``RuntimeError`` after ``close``, and in a forked process.
 
         ``is_last``: nothing is lost if an exception of a signal handler is raised instead of the result.
         ``deadline``: when ``work`` is cancelled, and ``TimeoutError`` is raised.
         """
-        try:
-            with self._usable(is_last=is_last):
-                if not is_last:
-                    self._raise_overdue()
-                self._is_waiting = True
-                results: list[_Result] = []
+        with self._usable(is_last=is_last):
+            if not is_last:
+                self._raise_overdue()
+            self._is_waiting = True
+            results: list[_Result] = []
+            try:
                 try:
-                    try:
-                        self._wait(_collect(work, results, deadline))
-                    except BaseException as error:
-                        # It came when the work was done: the result is not lost.
-                        if not results:
-                            raise
-                        self.overdue = error
-                    if is_last:
-                        self._raise_overdue()
-                    return results.pop()
-                finally:
-                    self._is_waiting = False
-                    if not self._is_kept:
-                        self._renew_loop()
-        finally:
-            work.close()
+                    self._wait(lambda: _collect(work, results, deadline))
+                except BaseException as error:
+                    # It came when the work was done: the result is not lost.
+                    if not results:
+                        raise
+                    self.overdue = error
+                if is_last:
+                    self._raise_overdue()
+                return results.pop()
+            finally:
+                self._is_waiting = False
+                if not self._is_kept:
+                    self._renew_loop()
 
     def next(self, items: _Items[_Result]) -> _Result:
         """Await the next item, as long as ``timeout`` says. Raises ``StopIteration`` behind the last one, and after
@@ -151,7 +152,7 @@ class LoopDriver:
         while True:
             if self.fetched is None or self.fetched[0] is not items:
                 try:
-                    self.run(self._fetch(items), deadline=self._deadline)
+                    self.run(lambda: self._fetch(items), deadline=self._deadline)
                 except StopAsyncIteration:
                     raise StopIteration from None
                 except RuntimeError:
@@ -169,16 +170,19 @@ class LoopDriver:
         if self.fetched is None or self.fetched[0] is not items:
             self.fetched = items, await items.__anext__()
 
-    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+    def _wait(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         # Made here: the helper thread must not make another one meanwhile.
         loop = self._runner.get_loop()
         if self._is_torn:
             self._pass_stop(loop)
+        # Begun where signals are held: who raises before that would leave a coroutine that was never awaited.
+        work: Coroutine[Any, Any, None] | None = None
         # Ctrl-C, too: asyncio.Runner has a handler of its own, which counts the first one away if it comes early.
-        held = HeldSignals(lambda: loop.call_soon_threadsafe(self._cancel, work))
+        held = HeldSignals(lambda: loop.call_soon_threadsafe(lambda: self._cancel(work)))
         try:
             try:
                 held.hold()
+                work = begin()
                 if is_loop_running():
                     self._wait_for_helper(work)
                 else:
@@ -191,7 +195,8 @@ class LoopDriver:
         except BaseException:
             if held.is_broken_off:
                 self._abandon(work, loop)
-            work.close()
+            if work is not None:
+                work.close()
             if held.error is not None:
                 raise held.error from None
             raise
@@ -199,7 +204,7 @@ class LoopDriver:
             self._is_torn = self._is_torn or held.is_broken_off
         self.overdue = held.error
 
-    def _abandon(self, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+    def _abandon(self, work: Coroutine[Any, Any, None] | None, loop: asyncio.AbstractEventLoop) -> None:
         """The wait was broken off, and its task may be there still: two would read from one connection."""
         for task in self._cancel(work):
             loop.run_until_complete(asyncio.wait((task,)))
@@ -293,7 +298,7 @@ class LoopDriver:
             self._runner.get_loop().call_soon_threadsafe(request)
         return True
 
-    def _cancel(self, work: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+    def _cancel(self, work: Coroutine[Any, Any, None] | None) -> list[asyncio.Task[None]]:
         """Cancel the task that awaits ``work``, and return it; the stream's other tasks go on."""
         tasks = [task for task in asyncio.all_tasks(self._runner.get_loop()) if task.get_coro() is work]
         for task in tasks:
@@ -373,16 +378,16 @@ def _undisturbed(work: Callable[[], None]) -> None:
 
 
 async def _collect(
-    work: Coroutine[Any, Any, _Result], results: list[_Result], deadline: float | None
+    work: Callable[[], Coroutine[Any, Any, _Result]], results: list[_Result], deadline: float | None
 ) -> None:
-    """Await ``work``; the task itself has no result.
+    """Await ``work()``; the task itself has no result.
 
     A handler of signals may know the task, and ``signal.signal`` looks each handler up in an enum, which makes the
     repr of what it does not find: with asyncio.Runner's handler of Ctrl-C that of the task with its result, an event
     of a table of 100 columns. It took 40 % of the time of such a log.
     """
     if deadline is None:
-        results.append(await work)
+        results.append(await work())
         return
     async with asyncio.timeout(deadline - monotonic()):
-        results.append(await work)
+        results.append(await work())

@@ -22,10 +22,10 @@ class SyncArrowBatches:
     """
 
     def __init__(self, batches: ArrowBatches, driver: LoopDriver, stream: object) -> None:
+        # A stream that nobody holds is closed. ``pickle`` and ``copy`` come to it first, and are refused.
+        self._stream = stream
         self._batches = batches
         self._driver = driver
-        # A stream that nobody holds is closed.
-        self._stream = stream
         # A batch that was read for its schema, or that a program with another schema could not take.
         self._first: pa.RecordBatch | None = None
 

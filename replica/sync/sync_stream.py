@@ -9,7 +9,7 @@ So 256 KB of the log cost one turn of the event loop or more, and an event no mo
 import logging
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from operator import length_hint
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
@@ -39,9 +39,9 @@ class SyncBatches:
     """The changes of a stream in batches: like ``Batches``, without ``await``."""
 
     def __init__(self, batches: Batches, stream: "SyncStream") -> None:
-        self._batches = batches
-        # A stream that nobody holds is closed.
+        # A stream that nobody holds is closed. ``pickle`` and ``copy`` come to it first, and are refused.
         self._stream = stream
+        self._batches = batches
 
     def __iter__(self) -> Self:
         return self
@@ -258,11 +258,15 @@ class SyncStream(OneProcess):
                 for handler in self._handlers.matching(event):
                     result = handler(event)
                     if isinstance(result, Coroutine):
-                        self._driver.run(result)
+                        self._await(result)
         except BaseException as error:
             self.__exit__(type(error))
             raise
         self.close()
+
+    def _await(self, result: Coroutine[object, object, object]) -> None:
+        with closing(result):
+            self._driver.run(lambda: result)
 
     def snapshot(self, table: str) -> None:
         """Copy one table while the stream runs: see ``BinlogStream.snapshot``. Any thread may call it."""
@@ -274,7 +278,7 @@ class SyncStream(OneProcess):
 
         For the thread that iterates: another one waits until that thread has its next event.
         """
-        self._driver.run(self._stream.acknowledge())
+        self._driver.run(self._stream.acknowledge)
 
     def close(self) -> None:
         """End the stream and close its connections. May be called repeatedly, from any thread and signal handler.
@@ -294,14 +298,14 @@ class SyncStream(OneProcess):
         if driver.interrupt(self._stream._end) and not (waits and driver.wait_for_others()):
             return
         try:
-            driver.run(self._stream.aclose(), is_last=True)
+            driver.run(self._stream.aclose, is_last=True)
         finally:
             driver.close()
 
     def _open(self) -> None:
         self._driver.keep()
         try:
-            self._driver.run(self._stream.__aenter__())
+            self._driver.run(self._stream.__aenter__)
         except BaseException:
             if not self._is_open:
                 self._driver.let_go()

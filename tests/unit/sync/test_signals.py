@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,6 +101,28 @@ def test_an_exception_behind_the_wait_loses_nothing(
     patched = interrupted
     assert list(read()) == expected
     assert next(interrupts) > 1
+
+
+@pytest.mark.parametrize("step", ["run", "_wait", "_usable"])
+def test_an_exception_before_the_wait_leaves_no_coroutine(
+    source: DemoSource, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It was on stderr: "coroutine 'LoopDriver._fetch' was never awaited"."""
+
+    def interrupted(self: LoopDriver, *arguments: object, **options: object) -> None:
+        monkeypatch.undo()
+        raise RaisedError
+
+    with replica.sync.connect(source.dsn, start="earliest", stop="now") as stream:
+        batches = stream.batches()
+        monkeypatch.setattr(LoopDriver, step, interrupted)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with pytest.raises(RaisedError):
+                next(batches)
+            gc.collect()
+        assert [str(one.message) for one in warned] == []
+        assert sum(len(batch.changes) for batch in batches) == 405
 
 
 def test_an_exception_while_an_event_is_added_to_its_transaction(

@@ -40,7 +40,7 @@ def test_a_result_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None
         is_done = True
         return 7
 
-    assert driver.run(work()) == 7
+    assert driver.run(work) == 7
     assert driver._selector is not None
     select, is_done = driver._selector.select, False
 
@@ -51,10 +51,10 @@ def test_a_result_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None
         return select(timeout)
 
     monkeypatch.setattr(driver._selector, "select", interrupted)
-    assert driver.run(work()) == 7
+    assert driver.run(work) == 7
     with pytest.raises(RaisedError):
-        driver.run(work())
-    assert driver.run(work()) == 7
+        driver.run(work)
+    assert driver.run(work) == 7
     driver.close()
 
 

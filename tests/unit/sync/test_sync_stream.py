@@ -215,7 +215,7 @@ def test_results_are_not_rendered() -> None:
         return Loud()
 
     driver = LoopDriver()
-    assert [type(driver.run(result())) for _ in range(3)] == [Loud] * 3
+    assert [type(driver.run(result)) for _ in range(3)] == [Loud] * 3
     driver.close()
     assert rendered == []
 
@@ -451,16 +451,16 @@ async def test_what_else_runs_in_the_loop_goes_on_after_an_interrupted_call() ->
         began.wait()
         caller.cancel()
 
-    driver.run(begin())
+    driver.run(begin)
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(asyncio.CancelledError):
-        driver.run(wait_for_ever())
+        driver.run(wait_for_ever)
     thread.join()
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
     caller.uncancel()
-    assert driver.run(look()) == [False]
+    assert driver.run(look) == [False]
     driver.close()
 
 
