@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..constants import MAX_EVENT_SIZE, ColumnType, EventType
-from ..errors import ConfigurationError, DecodeError
+from ..errors import DecodeError
 from ..records import field, record, replace
 from ..rows.bounded_cache import BoundedCache
 from ..rows.cells import Cell, CellTable
@@ -192,9 +192,7 @@ def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True)
     """
     if names is None:
         return MappedTable(table, table, tuple(range(len(table.columns))), is_wanted)
-    unknown = set(names).difference(table.column_names)
-    if unknown:
-        raise ConfigurationError(f"columns: {table} has no column {', '.join(sorted(unknown))}")
+    table.check_columns(names)
     selected = tuple(index for index, name in enumerate(table.column_names) if name in names)
     shown = replace(table, columns=tuple(table.columns[index] for index in selected))
     return MappedTable(table, shown, selected, is_wanted)

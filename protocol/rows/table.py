@@ -3,12 +3,12 @@
 Nothing here reads rows or asks a server. Layout: MySQL's ``libs/mysql/binlog/event/rows_event.h``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ..charset import charset_of_collation
 from ..constants import MAX_COLUMNS, ColumnType
-from ..errors import DecodeError
+from ..errors import ConfigurationError, DecodeError
 from ..records import field, record
 from ..wire import Reader, bitmap_size, bits_set, check_size, utf8_text
 from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
@@ -52,6 +52,14 @@ class Table:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    def check_columns(self, names: Iterable[str]) -> None:
+        """Raise ``ConfigurationError`` for a name of the option ``columns`` that the table does not have."""
+        unknown = set(names).difference(self.column_names)
+        if unknown:
+            remedy = ": it has @1, @2..., as its names are not known: grant SELECT on it (for files: schema=)"
+            text = f"columns: {self} has no column {', '.join(sorted(unknown))}"
+            raise ConfigurationError(text if self.names_from else text + remedy)
 
 
 @record(slots=True)

@@ -131,9 +131,7 @@ def batch_columns(table: Table, names: Sequence[str] | None = None) -> tuple[Bat
 
     Raises ``ConfigurationError`` for a name that the table does not have.
     """
-    unknown = set(names or ()).difference(table.column_names)
-    if unknown:
-        raise ConfigurationError(f"columns: {table} has no column {', '.join(sorted(unknown))}")
+    table.check_columns(names or ())
     return tuple(
         BatchColumn(index, strings.valid_text(column.name), _MAKERS.get(column.type, _nothing)(column))
         for index, column in enumerate(table.columns)
