@@ -248,6 +248,12 @@ class _Alteration:
         """MySQL: FIRST means behind the key of sql_generate_invisible_primary_key, whatever the session has now."""
         if self._dialect.is_mariadb or self._dialect.version < _GENERATES_KEYS_SINCE:
             return
+        if any(
+            isinstance(one, ddl.AddColumn) and fold(one.column.name) == _GENERATED_KEY
+            for one in self._clauses
+        ):
+            # It takes the place of the key, which is dropped, and stands where the clause says.
+            return
         key = self._before.primary
         is_of_it = key is None or [fold(name) for name, _ in key.parts] == [_GENERATED_KEY]
         is_generated = is_of_it and any(

@@ -283,6 +283,8 @@ def test_a_conversion_to_the_default_of_another_schema(
         ("INVISIBLE PRIMARY KEY", "CHANGE b c INT FIRST", "my_row_id c a"),
         ("INVISIBLE PRIMARY KEY", "ALTER my_row_id SET VISIBLE, ADD c INT FIRST", "my_row_id c a b"),
         ("INVISIBLE PRIMARY KEY", "DROP my_row_id, DROP PRIMARY KEY, ADD c INT FIRST", "c a b"),
+        ("INVISIBLE PRIMARY KEY", "ADD my_row_id TEXT, DROP my_row_id", "a b my_row_id"),
+        ("INVISIBLE PRIMARY KEY", "DROP my_row_id, RENAME COLUMN b TO my_row_id", "my_row_id a"),
         ("PRIMARY KEY", "ADD c INT FIRST", "c my_row_id a b"),
         ("INVISIBLE UNIQUE, PRIMARY KEY (a)", "ADD c INT FIRST", "c my_row_id a b"),
         ("INVISIBLE, PRIMARY KEY (my_row_id, a)", "ADD c INT FIRST", "c my_row_id a b"),
