@@ -279,6 +279,12 @@ def test_a_note_of_the_layout_that_cannot_be_read(tmp_path: Path, text: str) -> 
         partitions_of(str(tmp_path), "parquet", None, {})
 
 
+def test_a_checkpoint_without_its_delta_table_is_left_to_the_append(tmp_path: Path) -> None:
+    """It refuses a table that has nothing of the query."""
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    AppendToDelta(str(tmp_path / "t"), (), str(tmp_path), {}).check()
+
+
 def test_a_note_of_the_last_append_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "appended").touch()
     with pytest.raises(CheckpointError, match=r"/appended: .* -- the file is damaged: restore"):

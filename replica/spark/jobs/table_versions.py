@@ -60,7 +60,8 @@ def empty_commit(path: str) -> int | None:
 
     An object store has whole objects only.
     """
-    if (local := local_path(path)) is None:
+    local = local_path(path)
+    if local is None or not os.path.isdir(f"{local}/_delta_log"):
         return None
     begin, empty = -1, list[int]()
     for entry in os.scandir(f"{local}/_delta_log"):
