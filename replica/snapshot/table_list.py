@@ -127,7 +127,8 @@ async def check_found(
         wants(*identity)
     if unmatched := [repr(pattern) for pattern in wants.seen.unmatched]:
         raise ConfigurationError(
-            f"tables: no table matches {first_names(unmatched)}, or the user lacks SELECT on it: a copy cannot begin"
+            f"tables: no table matches {first_names(unmatched)}, or the user lacks SELECT on it: a copy cannot begin "
+            "-- correct the name, or GRANT SELECT on it"
         )
     names = {table_text(*table) for table in found}
     for table in conditions:

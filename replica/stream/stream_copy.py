@@ -236,7 +236,8 @@ class StreamCopy:
                 if table not in listed:
                     self._account.ordered.remove(table)
                     raise ConfigurationError(
-                        f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it"
+                        f"snapshot(): there is no table {'.'.join(table)}, or the user lacks SELECT on it -- "
+                        "correct the name, or GRANT SELECT on it"
                     )
                 listed[table].check()
             keys = await self._read_keys(session, self._source, ordered)
