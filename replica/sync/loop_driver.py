@@ -65,6 +65,7 @@ class LoopDriver:
 
         if self._is_closed or self.is_foreign:
             return
+        self._is_closed = True
         if self._helper is not None:
             self._helper.submit(work)
             self._helper.leave()

@@ -87,6 +87,10 @@ class SyncStream(OneProcess):
     def __repr__(self) -> str:
         return repr(self._stream).replace("BinlogStream", "SyncStream")
 
+    def __del__(self) -> None:
+        if self._is_open:
+            self._driver.drop(*self._ends)
+
     def __enter__(self) -> Self:
         self._open()
         return self
@@ -312,16 +316,22 @@ class SyncStream(OneProcess):
             raise
         self._is_open = True
         # A generator may be left in the middle of the block, and what its end calls is gone when modules are.
-        weakref.finalize(self, _end_of, weakref.ref(self), self._stream, self._driver)
+        weakref.finalize(self, _end_at_exit, weakref.ref(self))
+        # Where objects that hold one another go together, ``__del__`` may find the loop closed and its tasks gone. A
+        # hook's object may hold the stream, which would never go if this held the hook.
+        if self._stream._options.on_status is None:
+            weakref.finalize(self, self._driver.drop, *self._ends).atexit = False
+
+    @property
+    def _ends(self) -> tuple[Callable[[], None], ...]:
+        return self._stream._abort, self._stream._copy.abort, self._stream._upkeep.release
 
 
-def _end_of(reference: weakref.ref[SyncStream], connected: BinlogStream, driver: LoopDriver) -> None:
-    """Nobody holds the stream any more; or the interpreter ends, before modules go: end a stream that is open still.
+def _end_at_exit(reference: weakref.ref[SyncStream]) -> None:
+    """The interpreter ends (``weakref.finalize`` calls this before modules go): end a stream that is still open.
 
     A daemon thread that waits for events is left alone.
     """
     stream = reference()
-    if stream is None:
-        driver.drop(connected._abort, connected._copy.abort, connected._upkeep.release)
-    else:
-        driver.call_alone(lambda: stream.__exit__(SystemExit))
+    if stream is not None:
+        stream._driver.call_alone(lambda: stream.__exit__(SystemExit))

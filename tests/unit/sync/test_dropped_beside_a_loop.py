@@ -96,6 +96,24 @@ def test_tasks_that_were_reading_a_copy_end(
     assert (ends, caught, caplog.messages, _threads()) == (["done"], [], [], [])
 
 
+def test_a_stream_that_its_owner_listens_to_is_dropped_with_it() -> None:
+    """They hold one another."""
+
+    class Owner:
+        def __init__(self, dsn: str) -> None:
+            self.stream = replica.sync.connect(dsn, start="earliest", on_status=self.look).__enter__()
+
+        def look(self, status: object) -> None:
+            """Nothing is to be done."""
+
+    with DemoSource(tls=False) as source, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        gc.collect()
+        next(Owner(source.dsn).stream)
+        gc.collect()
+    assert any("unclosed <BinlogStream of" in str(one.message) for one in warned)
+
+
 def test_its_batches_hold_it() -> None:
     with DemoSource(tls=False) as source:
         batches = replica.sync.connect(source.dsn, start="earliest", stop="now").__enter__().batches()
