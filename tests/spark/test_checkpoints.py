@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -151,6 +151,40 @@ def test_a_delta_table_that_was_restored(spark: SparkSession, tmp_path: Path, so
     run_to_end(spark, source, target)
 
 
+@pytest.mark.parametrize(
+    ("form", "log"), [("parquet", "commits"), ("parquet", "offsets"), ("delta", "commits")]
+)
+def test_a_damaged_file_is_deleted_as_the_error_says(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str], form: Literal["parquet", "delta"], log: str
+) -> None:
+    target = tmp_path / "t"
+    checkpoint = Path(state_of(str(target)).checkpoint)
+
+    def run() -> list[str]:
+        await_queries(changelog.start(spark, source, str(target), format=form, pace=Pace(once=True)))
+        if form == "delta":
+            return sorted(DeltaTable(target).to_pyarrow_table()["seq"].to_pylist())
+        return sorted(row.seq for row in spark.read.parquet(str(target)).collect())
+
+    def delete(file: Path) -> None:
+        file.unlink()
+        (file.parent / f".{file.name}.crc").unlink()
+
+    rows = run()
+    names = (file.name for file in (checkpoint / log).iterdir())
+    last = checkpoint / log / max((name for name in names if name.isdecimal()), key=int)
+    os.truncate(last, 0)
+    if log == "offsets":
+        # The job was killed before the rows were written.
+        delete(checkpoint / "commits" / last.name)
+        delete(target / "_spark_metadata" / last.name)
+    with pytest.raises(CheckpointError, match=rf"delete the file, and \.{last.name}\.crc beside it"):
+        run()
+    delete(last)
+    assert run() == rows
+    assert len(rows) == len(set(rows)) > 0
+
+
 def test_a_delta_changelog_whose_checkpoint_is_lost(
     spark: SparkSession, tmp_path: Path, source: dict[str, str]
 ) -> None:
@@ -234,8 +268,13 @@ def test_an_empty_commit_of_a_delta_table(
 @pytest.mark.parametrize(
     ("name", "written", "done", "remedy"),
     [
-        ("commits/2", 2, 2, "delete the file: its micro-batch is run again"),
-        ("offsets/3", 2, 2, "delete the file: the target has nothing of its micro-batch"),
+        ("commits/2", 2, 2, "delete the file, and .2.crc beside it: its micro-batch is run again"),
+        (
+            "offsets/3",
+            2,
+            2,
+            "delete the file, and .3.crc beside it: the target has nothing of its micro-batch",
+        ),
         # The next micro-batch would be planned from there.
         ("offsets/3", 3, 2, "restore the checkpoint and the target"),
         ("offsets/3", 3, 3, "restore the checkpoint and the target"),

@@ -109,10 +109,12 @@ def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None 
             continue
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             remedy = _REMEDY
+            # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
+            delete = f"delete the file, and .{number}.crc beside it"
             if log == "commits":
-                remedy = "delete the file: its micro-batch is run again, and the target has it once"
+                remedy = f"{delete}: its micro-batch is run again, and the target has it once"
             elif written is not None and max(written, done) < begun == number:
-                remedy = "delete the file: the target has nothing of its micro-batch, which is planned anew"
+                remedy = f"{delete}: the target has nothing of its micro-batch, which is planned anew"
             raise CheckpointError(f"{checkpoint}/{log}/{number}: {error} -- {remedy}") from error
 
 
