@@ -20,6 +20,7 @@ from protocol.errors import CheckpointError
 from replica.spark.jobs import job_state, mirror
 from replica.spark.jobs.kept_table import table_path
 from replica.spark.jobs.past_table import PastTable
+from replica.spark.jobs.table_versions import empty_commit
 from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
 
 THREE, FOUR = ({"id": number, "k": "", "a": number} for number in (3, 4))
@@ -181,3 +182,30 @@ def test_a_state_that_was_restored(kept: Kept) -> None:
     table.restore(table.version() - 1)
     with pytest.raises(CheckpointError, match="restored"):
         kept.insert(THREE).run()
+
+
+def test_the_search_for_an_empty_commit_looks_behind_the_last_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each merge makes it, and a log may have 30 days of commits."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in range(300):
+        (log / f"{version:020}.json").touch()
+    for version, text in ((99, "x"), (199, "x"), (299, "")):
+        (log / f"{version:020}.checkpoint.parquet").write_text(text)
+    for version in range(200, 300):
+        (log / f"{version:020}.json").write_text("{}")
+    looked: list[str] = []
+    size = os.path.getsize
+
+    def look(path: str) -> int:
+        looked.append(path)
+        return size(path)
+
+    monkeypatch.setattr(os.path, "getsize", look)
+    assert empty_commit(str(tmp_path)) is None
+    assert len(looked) == 102
+    for version in (250, 240):
+        (log / f"{version:020}.json").write_text("")
+    assert empty_commit(str(tmp_path)) == 240

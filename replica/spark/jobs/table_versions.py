@@ -61,17 +61,15 @@ def empty_commit(path: str) -> int | None:
     An object store has whole objects only.
     """
     local = local_path(path)
-    if local is None or not os.path.isdir(f"{local}/_delta_log"):
+    if local is None or not os.path.isdir(log := f"{local}/_delta_log"):
         return None
-    begin, empty = -1, list[int]()
-    for entry in os.scandir(f"{local}/_delta_log"):
-        number, _, kind = entry.name.partition(".")
-        if number.isdecimal() and (kind == "json" or kind.startswith("checkpoint.")):
-            if not entry.stat().st_size:
-                empty += [int(number)] if kind == "json" else []
-            elif kind != "json":
-                begin = max(begin, int(number))
-    return min((number for number in empty if number > begin), default=None)
+    # Names begin with 20 digits. A log may keep 30 days of commits, and each merge looks: so names alone tell which
+    # files are behind the checkpoint.
+    names = [name for name in os.listdir(log) if name[:20].isdecimal()]
+    checkpoints = sorted((name for name in names if name[20:].startswith(".checkpoint.")), reverse=True)
+    begin = next((name[:20] for name in checkpoints if os.path.getsize(f"{log}/{name}")), "")
+    later = (name for name in names if name[20:] == ".json" and name[:20] > begin)
+    return min((int(name[:20]) for name in later if not os.path.getsize(f"{log}/{name}")), default=None)
 
 
 def forget_empty(table: KeptTable) -> None:
