@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.workloads import SCHEMA, Workload
+from tests.benchmarks.workloads import SCHEMA, Share, Workload
 from tests.support.places import ROOT
 from tests.support.servers import Server, ServerPool
 
@@ -50,13 +50,13 @@ class Log:
         return self.path.stat().st_size
 
 
-def cached_logs(pool: ServerPool, workloads: Sequence[Workload], share: int) -> list[Log]:
+def cached_logs(pool: ServerPool, workloads: Sequence[Workload], share: Share) -> list[Log]:
     """The workloads' logs with one ``share``th of their rows; what is missing is written by a server of its own."""
     CACHE.mkdir(parents=True, exist_ok=True)
     logs = [
         Log(
             workload,
-            CACHE / f"{workload.name}-{share}-{_digest(workload)}.binlog",
+            CACHE / f"{_kept_as(workload, share)}-{_digest(workload)}.binlog",
             workload.row_changes(share),
             f"binlog.{_FIRST_NUMBER + index:06d}",
         )
@@ -116,12 +116,16 @@ def create_tables(server: Server, workloads: Iterable[Workload]) -> None:
                 cursor.execute(table)
 
 
+def _kept_as(workload: Workload, share: Share) -> str:
+    return f"{workload.name}-{str(share).replace('/', 'of')}"
+
+
 def _digest(workload: Workload) -> str:
     """Changes when the log would."""
     return hashlib.sha256(repr((IMAGE, SERVER_ARGUMENTS, workload)).encode()).hexdigest()[:12]
 
 
-def _write_log(server: Server, log: Log, share: int) -> None:
+def _write_log(server: Server, log: Log, share: Share) -> None:
     with server.connect(database=SCHEMA) as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH BINARY LOGS")
         cursor.execute("SHOW BINARY LOG STATUS")
@@ -131,7 +135,7 @@ def _write_log(server: Server, log: Log, share: int) -> None:
             for statement in fill.statements(share):
                 cursor.execute(statement)
         cursor.execute("FLUSH BINARY LOGS")
-    for stale in CACHE.glob(f"{log.name}-{share}-*.binlog"):
+    for stale in CACHE.glob(f"{_kept_as(log.workload, share)}-*.binlog"):
         stale.unlink()
     # Renamed when it is whole: a run that is killed leaves no half a log.
     partial = log.path.with_suffix(".partial")

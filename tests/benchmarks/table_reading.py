@@ -18,7 +18,7 @@ from typing import Final
 from testcontainers.core.container import DockerContainer
 
 from tests.benchmarks.logs import create_tables
-from tests.benchmarks.workloads import COMPARED, SCHEMA
+from tests.benchmarks.workloads import COMPARED, SCHEMA, Share
 from tests.support.places import ROOT
 from tests.support.servers import Server, ServerPool, run_in
 
@@ -31,7 +31,7 @@ _SERVER_ARGUMENTS: Final = ("--skip-log-bin", "--innodb-buffer-pool-size=512M")
 Run = tuple[float, float, int]
 
 
-def benchmark(pool: ServerPool, share: int, rounds: int) -> Iterator[str]:
+def benchmark(pool: ServerPool, share: Share, rounds: int) -> Iterator[str]:
     """The lines of a Markdown table."""
     server = pool.start("mysql:9.7", *_SERVER_ARGUMENTS)
     tables = _fill(server, share)
@@ -75,7 +75,7 @@ def _dump(programs: DockerContainer, server: Server, table: str) -> Run:
     return float(seconds), float(processor), 0
 
 
-def _fill(server: Server, share: int) -> list[str]:
+def _fill(server: Server, share: Share) -> list[str]:
     """The tables as their inserts leave them; their names."""
     bulk = COMPARED[0]
     create_tables(server, [bulk])

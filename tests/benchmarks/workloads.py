@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 SCHEMA = "bench"
 ROWS_PER_TRANSACTION = 5000
 QUICK_SHARE = 10
+#: A run has one such part of the rows: 10 is a tenth, and 1/5 five times as many.
+Share = int | Fraction
 
 _NUMBERED = (
     f"FROM (SELECT n + {{first}} AS n FROM {SCHEMA}.numbers WHERE n < {{count}}) AS numbered ORDER BY n"
@@ -34,7 +37,7 @@ class Fill:
     rows: int
     rows_per_transaction: int = ROWS_PER_TRANSACTION
 
-    def statements(self, share: int) -> Iterator[str]:
+    def statements(self, share: Share) -> Iterator[str]:
         for first in range(0, self.rows // share, self.rows_per_transaction):
             count = min(self.rows_per_transaction, self.rows // share - first)
             yield self.statement.format(first=first, count=count)
@@ -64,7 +67,7 @@ class Workload:
     def has_json(self) -> bool:
         return any(" JSON" in table for table in self.tables)
 
-    def row_changes(self, share: int) -> int:
+    def row_changes(self, share: Share) -> int:
         return sum(fill.rows // share for fill in self.fills)
 
 
