@@ -111,7 +111,7 @@ def payload_events(
 
 
 def _inflate(data: bytes, length: int, window: int) -> bytes:
-    """Exactly ``length`` bytes of a zlib stream; more or less is damage."""
+    """Exactly ``length`` bytes of a zlib stream; more or less is damage, as are bytes behind the stream."""
     decompressor = zlib.decompressobj(window)
     try:
         result = decompressor.decompress(data, length + 1)
@@ -119,6 +119,8 @@ def _inflate(data: bytes, length: int, window: int) -> bytes:
         raise DecodeError(f"compressed data is damaged: {error}") from error
     if len(result) != length or not decompressor.eof:
         raise DecodeError(f"compressed data does not hold exactly the {length} bytes that it announces")
+    if decompressor.unused_data:
+        raise DecodeError(f"{len(decompressor.unused_data)} bytes are left over behind compressed data")
     return result
 
 

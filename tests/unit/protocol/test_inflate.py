@@ -104,7 +104,15 @@ def test_event_parts() -> None:
     text = b"insert into t values (1)" * 20
     stored = b"\x82" + len(text).to_bytes(2, "big") + zlib.compress(text)
     assert uncompress_event_part(stored) == text
-    for damaged in (b"", b"\x02ab", b"\x87abc", stored[:-5], b"\x82\0\1" + stored[3:], b"\x82"):
+    for damaged in (
+        b"",
+        b"\x02ab",
+        b"\x87abc",
+        stored[:-5],
+        b"\x82\0\1" + stored[3:],
+        b"\x82",
+        stored + b"x",
+    ):
         with pytest.raises(DecodeError):
             uncompress_event_part(damaged)
 
@@ -118,7 +126,13 @@ def test_columns() -> None:
     assert uncompress_column(b"\x8a" + length + raw) == text
     assert uncompress_column(b"\0short") == b"short"
     assert uncompress_column(b"") == b""
-    for damaged in (b"\x10abc", b"\x82", b"\x82\0\1" + zlib.compress(text)):
+    for damaged in (
+        b"\x10abc",
+        b"\x82",
+        b"\x82\0\1" + zlib.compress(text),
+        b"\x82" + length + zlib.compress(text) + b"x",
+        b"\x8a" + length + raw + b"x",
+    ):
         with pytest.raises(DecodeError):
             uncompress_column(damaged)
 
