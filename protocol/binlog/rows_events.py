@@ -28,6 +28,7 @@ from ..rows.row_interpreter import (
 from ..rows.table import Table
 from ..wire import Reader, bitmap_size, bits_set
 from .events import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+from .extra_row_data import read_extra
 from .rare_images import ImageCounters, RareReader, no_rare_reader, rare_reader
 
 RowsEventClass = type[WriteRowsEvent] | type[UpdateRowsEvent] | type[DeleteRowsEvent]
@@ -198,16 +199,6 @@ def map_table(table: Table, names: Sequence[str] | None, is_wanted: bool = True)
     return MappedTable(table, shown, selected, is_wanted)
 
 
-def read_extra(rows_format: RowsFormat, reader: Reader) -> bytes:
-    """Extra row information of a version 2 event, without its length; empty for version 1."""
-    if not rows_format.has_extra:
-        return b""
-    length = reader.uint(2)
-    if length < 2:
-        raise DecodeError(f"the extra row information has {length} bytes, less than its 2-byte length field")
-    return reader.take(length - 2)
-
-
 @record(slots=True, eq=False)
 class _Compiled:
     """A compiled function, of so many columns, and the keys under which it is stored in ``known``."""
@@ -261,7 +252,9 @@ class RowReaders:
         if known is None:
             known = layout.formats[rows_format] = KnownImages()
         start = body.position
-        extra = read_extra(rows_format, body)
+        extra = b""
+        if rows_format.has_extra:
+            extra = read_extra(body, has_two_images=rows_format.has_two_images)
         key = self._key(mapped, rows_format, body)
         prefix = key if extra else body.data[start : body.position]
         read_rows = known.by_prefix.get(key)

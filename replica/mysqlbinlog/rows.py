@@ -7,6 +7,7 @@ Events must be decoded with the cells of ``values``, so that their rows already 
 from collections.abc import Iterator
 
 from protocol.binlog.events import DeleteRowsEvent, RowsEvent, UpdateRowsEvent, WriteRowsEvent
+from protocol.binlog.extra_row_data import NDB, PARTITION
 from protocol.records import record
 from protocol.rows.bounded_cache import BoundedCache
 from protocol.rows.column import ABSENT
@@ -22,8 +23,6 @@ _TABLES_BYTES = 32 << 20
 _COLUMN_SIZE = 2000
 # Combinations of NULLs whose lines are kept for a table.
 _FORMS_KEPT = 16
-
-_NDB, _PARTITION = 0, 1
 
 
 def quoted_name(name: str) -> bytes:
@@ -150,7 +149,7 @@ def _mysql_extra(event: RowsEvent) -> bytes:
     extra, lines, position = event.extra, [], 0
     while position < len(extra):
         tag, rest = extra[position], extra[position + 1 :]
-        if tag == _NDB and len(rest) >= 2:
+        if tag == NDB and len(rest) >= 2:
             size = rest[0]
             payload = rest[2:size]
             lines.append(
@@ -158,7 +157,7 @@ def _mysql_extra(event: RowsEvent) -> bytes:
                 % (rest[1], len(payload), payload.hex().upper().encode())
             )
             position += 1 + max(size, 2)
-        elif tag == _PARTITION:
+        elif tag == PARTITION:
             partition = int.from_bytes(rest[:2], "little")
             if isinstance(event, UpdateRowsEvent):
                 source = int.from_bytes(rest[2:4], "little")

@@ -32,7 +32,8 @@ from protocol.binlog.events import (
     XaPrepareEvent,
     XidEvent,
 )
-from protocol.binlog.rows_events import ROWS_FORMATS, read_extra
+from protocol.binlog.extra_row_data import read_extra
+from protocol.binlog.rows_events import ROWS_FORMATS
 from protocol.constants import CHECKSUM_SIZE, EventType
 from protocol.errors import ConfigurationError, SourceChangedError
 from protocol.gtid import Gtid, MariadbGtid
@@ -108,7 +109,8 @@ def _key_and_rows(decoder: EventDecoder, raw: bytes, event: _AnyRowsEvent) -> tu
     has_short_ids = description.post_header_sizes[EventType.TABLE_MAP - 1] == 6
     body = Reader(raw, description.header_size, len(raw) - (CHECKSUM_SIZE if decoder.checksum_enabled else 0))
     body.skip(6 if has_short_ids else 8)
-    read_extra(rows_format, body)
+    if rows_format.has_extra:
+        read_extra(body, has_two_images=rows_format.has_two_images)
     start = body.position
     body.skip(bitmap_size(body.lenenc_int()) * (2 if rows_format.has_two_images else 1))
     key = (event.table.schema, event.table.name, type(event), raw[start : body.position])

@@ -16,6 +16,7 @@ from protocol.binlog.events import (
     TableMapEvent,
     TransactionPayloadEvent,
     UnknownEvent,
+    UpdateRowsEvent,
     WriteRowsEvent,
     XidEvent,
 )
@@ -400,3 +401,32 @@ class TestKinds:
         made = decoder()
         body = (0xFFFFFF).to_bytes(6, "little") + struct.pack("<HHBB", 1, 2, 0, 0)
         assert made.decode(raw_event(EventType.WRITE_ROWS, body)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "is_damaged"),
+    [
+        (EventType.WRITE_ROWS, b"\x00\x04\x00\xab\xcd\x01\x09\x00", False),
+        (EventType.UPDATE_ROWS, b"\x01\x09\x00\x08\x00", False),
+        (EventType.WRITE_ROWS, b"\x07\xff", False),
+        (EventType.WRITE_ROWS, b"\x00", True),
+        (EventType.WRITE_ROWS, b"\x00\x05\x00\xab\xcd", True),
+        (EventType.WRITE_ROWS, b"\x01\x09", True),
+        (EventType.UPDATE_ROWS, b"\x01\x09\x00", True),
+    ],
+)
+def test_extra_row_data_that_are_announced_and_not_there(
+    kind: EventType, extra: bytes, is_damaged: bool
+) -> None:
+    """They were passed over. An unknown tag ends what the server understands (rows_event.cpp)."""
+    made = decoder()
+    made.decode(int_table_map())
+    bitmaps = b"\xff" * (2 if kind == EventType.UPDATE_ROWS else 1)
+    body = struct.pack("<IHHH", 7, 0, 1, 2 + len(extra)) + extra + b"\1" + bitmaps + bytes(10)
+    if is_damaged:
+        with pytest.raises(DecodeError, match="a part of it ends at"):
+            made.decode(raw_event(kind, body))
+        return
+    event = made.decode(raw_event(kind, body))
+    assert isinstance(event, WriteRowsEvent | UpdateRowsEvent)
+    assert event.extra == extra
