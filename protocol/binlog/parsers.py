@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..constants import EventType
 from ..errors import DecodeError
-from ..position import FILE_NAME_LIMIT
+from ..position import FILE_NAME_LIMIT, split_file_name
 from ..wire import Reader, utf8_text
 from . import mariadb_bodies, statement_bodies, transaction_bodies
 from .events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent, RotateEvent, StopEvent
@@ -26,7 +26,12 @@ def _rotate(header: EventHeader, file: str, position: int, body: Reader) -> Rota
             f"the next binlog file's name has {len(name)} bytes; "
             f"1 to {FILE_NAME_LIMIT} bytes without zeros are allowed"
         )
-    return RotateEvent(header, file, position, utf8_text(name), next_position)
+    text = utf8_text(name)
+    if not split_file_name(text)[1]:
+        raise DecodeError(
+            f"a ROTATE leads to an invalid binlog file name: {text!r} does not end with a number"
+        )
+    return RotateEvent(header, file, position, text, next_position)
 
 
 def _stop(header: EventHeader, file: str, position: int, body: Reader) -> StopEvent:

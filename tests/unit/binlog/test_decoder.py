@@ -430,3 +430,10 @@ def test_extra_row_data_that_are_announced_and_not_there(
     event = made.decode(raw_event(kind, body))
     assert isinstance(event, WriteRowsEvent | UpdateRowsEvent)
     assert event.extra == extra
+
+
+@pytest.mark.parametrize("name", ["binlog", "binlog.", "binlog.index", "binlog.99999999999"])
+def test_a_rotate_to_a_name_without_a_number(name: str) -> None:
+    """A stream said of it that places cannot be ordered, or read on."""
+    with pytest.raises(DecodeError, match=rf"invalid binlog file name: '{name}' does not end with a number"):
+        decoder().decode(rotate(name, flags=EventFlag.ARTIFICIAL))
