@@ -56,7 +56,7 @@ from protocol.binlog.events import (
 )
 from protocol.constants import HEARTBEATS, ROW_CODES
 from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
-from protocol.errors import ProtocolError, ReplicaError, SourceChangedError
+from protocol.errors import DecodeError, ProtocolError, ReplicaError, SourceChangedError
 from protocol.position import is_older
 from protocol.records import record
 from protocol.rows.table import Table
@@ -306,6 +306,8 @@ class Delivery:
             take_file(event, self._account.progress, self.dump.source)
             self._names.take_file(self._account.progress.begun)
         self._names.follow([event])
+        if isinstance(event, RotateEvent):
+            self._check_rotate(event)
         if is_internal(event):
             self._take_internal(event)
         elif self._is_before_start(event):
@@ -417,16 +419,35 @@ class Delivery:
         elif isinstance(event, MariadbGtidListEvent):
             self._account.progress.idle(event.file, event.header.next_position)
 
+    def _check_rotate(self, event: RotateEvent) -> None:
+        """Raise an error if the source goes back, or in a file to another place than where it is."""
+        if self._awaits_rotate:
+            return
+        is_same = event.next_file == event.file
+        if is_older(event.next_file, event.file) or (is_same and not is_internal(event)):
+            raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
+        if is_same:
+            self._check_place(event, event.position)
+
+    def _check_place(self, event: RotateEvent, due: int) -> None:
+        if event.next_position != due:
+            raise DecodeError(
+                f"the source goes on at {event.next_file}:{event.next_position}: events are missing, or come again",
+                event.next_file,
+                due,
+            )
+
     def _take_artificial_rotate(self, event: RotateEvent) -> None:
         progress = self._account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
         if is_first:
             self._names.begin_at(event, is_exact=not self.dump.is_by_gtid)
-        if is_first and not self.dump.is_by_gtid and progress.file not in ("", event.next_file):
-            # This event has no checksum, so its file name is checked here.
-            raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
-        if not is_first and is_older(event.next_file, event.file):
-            raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
+        if is_first and not self.dump.is_by_gtid:
+            # This event has no checksum, so its place is checked here.
+            if progress.file not in ("", event.next_file):
+                raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
+            if self._replay is None:
+                self._check_place(event, self.dump.start_point.position)
         if self._replay is None:
             progress.follow(event, *self._place)
 

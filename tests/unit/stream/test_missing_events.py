@@ -10,7 +10,8 @@ import pytest
 import replica
 from protocol.constants import EventType
 from protocol.gtid import GtidSet
-from tests.support.raw_events import raw_event
+from replica import BinlogPosition
+from tests.support.raw_events import raw_event, rotate
 from tests.support.resumed_streams import from_gtids, gtid_log, gtid_source
 from tests.support.scripted_log import Log, collect, heartbeat, mysql, transaction, values
 from tests.support.socket_source import FILE, UUID, SocketSource, serving
@@ -130,6 +131,38 @@ async def test_a_file_that_comes_again() -> None:
             replica.SourceChangedError, match=r"goes back from binlog\.000002 to binlog\.000001"
         ):
             await collect(source)
+
+
+@pytest.mark.parametrize("file", [FILE, "binlog.000000"])
+async def test_a_rotate_that_leads_back(file: str) -> None:
+    """All rows came again: only the artificial one behind it was looked at, and for older files alone."""
+    log = transaction(Log(), 1)
+    log.event(EventType.ROTATE, rotate(file)[19:])
+    log.raw += transaction(Log(file=file), 1).raw
+    async with serving(mysql(log, ends_dump=True)) as source:
+        with pytest.raises(replica.SourceChangedError, match=rf"goes back from {FILE} to {file}"):
+            await collect(source)
+
+
+async def test_an_artificial_rotate_to_another_place_of_the_file() -> None:
+    """It moved the place: the rows between came twice, or not at all."""
+    log = transaction(Log(), 1)
+    log.raw.append(rotate(FILE, log.position, flags=0x20))
+    async with serving(mysql(log, ends_dump=True)) as source:
+        assert values(await collect(source, 4)) == [1]
+    for place in (4, log.position + 500):
+        log.raw[-1] = rotate(FILE, place, flags=0x20)
+        async with serving(mysql(log, ends_dump=True)) as source:
+            with pytest.raises(replica.DecodeError, match=f"goes on at {FILE}:{place}: events are missing"):
+                await collect(source)
+
+
+async def test_a_dump_that_begins_at_another_place() -> None:
+    place = three().position
+    async with serving(mysql(transaction(Log(start=place), 4))) as source:
+        assert values(await collect(source, 4, start=BinlogPosition(FILE, place))) == [4]
+        with pytest.raises(replica.DecodeError, match=f"goes on at {FILE}:{place}: events are missing"):
+            await collect(source, start=BinlogPosition(FILE, place - 100))
 
 
 async def test_what_follows_a_description_may_be_left_out() -> None:
