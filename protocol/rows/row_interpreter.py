@@ -224,10 +224,10 @@ def _read_diffs(
     return position
 
 
-def count_rows(images: Sequence[ImageSteps], data: bytes, position: int, end: int) -> int:
-    """The number of rows, from steps that only skip; damaged rows count up to the damage."""
+def count_rows(images: Sequence[ImageSteps], data: bytes, position: int, end: int, most: int) -> int:
+    """The number of rows up to ``most``, from steps that only skip; damaged rows count up to the damage."""
     count = 0
-    while position < end:
+    while position < end and count < most:
         for image in images:
             if image.diff_bytes is not None:
                 position += 1 + (image.diff_bytes if data[position] & 1 else 0)
