@@ -6,6 +6,7 @@ MariaDB's ``sql/log_event.cc`` (binlog_buf_uncompress) and ``sql/field.cc`` (unc
 
 import zlib
 from collections.abc import Iterator
+from io import BytesIO
 
 from .constants import (
     ALONE,
@@ -76,38 +77,52 @@ def payload_events(
     if compression_type not in (ZSTD, NONE):
         raise DecodeError(f"a compressed transaction has the unknown compression type {compression_type}")
     chunks = iter((payload,)) if compression_type == NONE else _zstd_chunks(payload)
-    buffer = bytearray()
-    wanted = EVENT_HEADER_SIZE
     total = 0
-    for chunk in chunks:
-        total += len(chunk)
+    rest = b""
+    # An event that began in an earlier chunk, and how many bytes of it are missing. Its buffer becomes the event.
+    begun, missing = BytesIO(), 0
+    for piece in chunks:
+        total += len(piece)
         if size is not None and total > size:
             raise DecodeError(f"a compressed transaction holds more than the {size} bytes that it announces")
-        buffer += chunk
+        start = min(missing, len(piece))
+        if missing:
+            begun.write(memoryview(piece)[:start])
+            missing -= start
+            if missing:
+                continue
+            yield begun.getvalue()
+            begun = BytesIO()
+        chunk = rest + piece[start:] if rest or start else piece
         start = 0
-        while len(buffer) - start >= wanted:
-            event_size = int.from_bytes(
-                buffer[start + EVENT_SIZE_OFFSET : start + EVENT_SIZE_OFFSET + 4], "little"
-            )
-            if event_size < EVENT_HEADER_SIZE:
-                raise DecodeError(
-                    f"a compressed transaction holds an event of {event_size} bytes, less than an event header"
-                )
-            check_size("an event inside a compressed transaction", event_size, max_event_bytes)
-            event_type = buffer[start + EVENT_TYPE_OFFSET]
-            if event_type in _OUTSIDE:
-                raise DecodeError(
-                    f"a compressed transaction holds an event of type {event_type}, which no transaction holds"
-                )
-            if len(buffer) - start < event_size:
-                wanted = event_size
+        while len(chunk) - start >= EVENT_HEADER_SIZE:
+            end = start + _inner_size(chunk, start, max_event_bytes)
+            if end > len(chunk):
+                missing = end - len(chunk)
+                begun.write(memoryview(chunk)[start:])
+                start = len(chunk)
                 break
-            yield bytes(buffer[start : start + event_size])
-            start += event_size
-            wanted = EVENT_HEADER_SIZE
-        del buffer[:start]
-    if buffer:
+            yield chunk[start:end]
+            start = end
+        rest = chunk[start:]
+    if rest or missing:
         raise TruncatedError("a compressed transaction ends inside an event")
+
+
+def _inner_size(data: bytes, start: int, max_event_bytes: int) -> int:
+    """The size of the event at ``start``. Raises ``DecodeError`` if no transaction holds such an event."""
+    size = int.from_bytes(data[start + EVENT_SIZE_OFFSET : start + EVENT_SIZE_OFFSET + 4], "little")
+    if size < EVENT_HEADER_SIZE:
+        raise DecodeError(
+            f"a compressed transaction holds an event of {size} bytes, less than an event header"
+        )
+    check_size("an event inside a compressed transaction", size, max_event_bytes)
+    event_type = data[start + EVENT_TYPE_OFFSET]
+    if event_type in _OUTSIDE:
+        raise DecodeError(
+            f"a compressed transaction holds an event of type {event_type}, which no transaction holds"
+        )
+    return size
 
 
 def _inflate(data: bytes, length: int, window: int) -> bytes:

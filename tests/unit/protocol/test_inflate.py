@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -171,3 +172,24 @@ def test_memory_of_a_large_payload() -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the measuring script uses the backport")
 def test_memory_of_a_payload_of_one_gigabyte() -> None:
     assert peak_megabytes(1 << 30) < 150
+
+
+def test_memory_of_a_large_event() -> None:
+    """It was held three times: zeros of 30 KB took three gigabytes, at ``max_event_bytes``."""
+    size = 32 << 20
+    event = raw_event(EventType.ROWS_QUERY, bytes(size))
+    payload = zstd.compress(event + EVENTS[0])
+    tracemalloc.start()
+    try:
+        for number, raw in enumerate(payload_events(payload, 0)):
+            assert raw == (event, EVENTS[0])[number]
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("step", [1, 7, 18, 19, 20, 100])
+def test_events_in_pieces_of_any_size(step: int) -> None:
+    whole = b"".join(EVENTS)
+    frames = b"".join(zstd.compress(whole[at : at + step]) for at in range(0, len(whole), step))
+    assert list(payload_events(frames, 0, len(whole))) == EVENTS
