@@ -333,6 +333,17 @@ def _text(data: bytes, charset: Charset | None) -> str:
 # ---------------------------------------------------------------------------------------- rows events
 
 
+def plain_extra(data: bytes, is_update: bool) -> None:
+    """Parts of NDB (a zero, a length that counts itself) and of partitions, up to another tag."""
+    while data[:1] in (b"\0", b"\1"):
+        if data[0] == 0 and len(data) == 1:
+            raise DecodeError("plain: extra data without its length")
+        size = 1 + data[1] if data[0] == 0 else 1 + (4 if is_update else 2)
+        if size > len(data):
+            raise DecodeError("plain: extra data end early")
+        data = data[size:]
+
+
 def plain_rows(body: bytes, event_type: int, table: PlainTable) -> list[object]:
     """The rows of a rows event's body: tuples, or pairs of tuples for updates."""
     cursor = Cursor(body)
@@ -343,7 +354,7 @@ def plain_rows(body: bytes, event_type: int, table: PlainTable) -> list[object]:
         extra = cursor.number(2)
         if extra < 2:
             raise DecodeError("plain: extra data that does not hold its own length")
-        cursor.take(extra - 2)
+        plain_extra(cursor.take(extra - 2), event_type in UPDATES)
     width = cursor.packed()
     if width != len(table.columns):
         raise DecodeError("plain: another number of columns")
