@@ -1,6 +1,7 @@
 """The description of one logged column, from TABLE_MAP and its optional metadata. It reads no row."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ..constants import ColumnType
@@ -71,6 +72,13 @@ _LABEL_BYTES: Final = 70
 def labels_size(columns: Iterable[Column]) -> int:
     """About how many bytes the labels of columns take."""
     return sum(_LABEL_BYTES + len(label) for column in columns for label in column.labels or ())
+
+
+def repeated_name(names: Sequence[str]) -> str | None:
+    """A name that comes twice, as in no real table: a row as a dictionary would lose a value. None without one."""
+    if len(set(names)) == len(names):
+        return None
+    return next(name for name, count in Counter(names).items() if count > 1)
 
 
 INTEGER_TYPES = frozenset(

@@ -11,7 +11,7 @@ from ..constants import ColumnType
 from ..errors import SchemaMismatchError
 from ..records import record, replace
 from ..wire import utf8_text
-from .column import BLOB_TYPES, Column
+from .column import BLOB_TYPES, Column, repeated_name
 from .table import Table
 
 
@@ -108,6 +108,8 @@ def describe_table(table: Table, descriptions: Sequence[ColumnDescription]) -> T
             f"{table} has {len(descriptions)} columns now, but {len(table.columns)} in the log; "
             "rows logged before a change of the table need a source that logs names (binlog_row_metadata=FULL)"
         )
+    if (name := repeated_name([description.name for description in descriptions])) is not None:
+        raise SchemaMismatchError(f"{table} has two columns of the name {name!r} now")
     pairs = list(zip(table.columns, descriptions, strict=True))
     columns = tuple(_describe_column(table, column, description) for column, description in pairs)
     primary_key = table.primary_key

@@ -11,7 +11,7 @@ from ..constants import MAX_COLUMNS, ColumnType
 from ..errors import ConfigurationError, DecodeError
 from ..records import field, record
 from ..wire import Reader, bitmap_size, bits_set, check_size, utf8_text
-from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column
+from .column import BLOB_TYPES, CHARACTER_TYPES, LABEL_TYPES, NUMERIC_TYPES, Column, repeated_name
 
 _T = TypeVar("_T")
 
@@ -376,6 +376,8 @@ def _build(
         raise DecodeError("the table map's primary key has a column that the table lacks")
     primary_key = tuple(columns[index].name for index in fields.primary_key)
     names = tuple(column.name for column in columns)
+    if (name := repeated_name(names)) is not None:
+        raise DecodeError(f"the table map has two columns of the name {name!r}")
     return TableShape(tuple(columns), primary_key, names_from, names)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from protocol.conversation.results import parse_row
 from protocol.errors import ConfigurationError, ProtocolError
 from protocol.records import field, record, replace
+from protocol.rows.column import repeated_name
 from protocol.rows.description import ColumnDescription, labels_of, numbers_of
 from protocol.wire import utf8_bytes, utf8_text
 
@@ -235,6 +236,7 @@ def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
     ]
     try:
         columns = tuple(replace(_column(row), nullable=None) for row in rows)
+        _check_names(columns)
     except UnknownShapeError as error:
         raise ConfigurationError(f"schema: {error}") from error
     parts = tuple((each.name, 0) for each in descriptions if each.primary)
@@ -244,11 +246,17 @@ def described_shape(descriptions: Sequence[ColumnDescription]) -> Shape:
 def _shape(table: _Listed, made: _Made) -> Shape:
     rows = [table.columns[position] for position in sorted(table.columns)]
     columns = [made.get(row) or made.setdefault(row, _column(row)) for row in map(tuple, rows)]
+    _check_names(columns)
     has_explicit_period = any(column.role == "start" for column in columns)
     primary, keys = _keys(table, rows, columns)
     hidden = hidden_period() if table.table_type == "SYSTEM VERSIONED" and not has_explicit_period else []
     hidden += hash_columns(columns, sum(key.is_hash for key in keys))
     return Shape((*columns, *hidden), primary, keys, _table_charset(table.collation), table.engine)
+
+
+def _check_names(columns: Sequence[ColumnShape]) -> None:
+    if (name := repeated_name([column.name for column in columns])) is not None:
+        raise UnknownShapeError(f"two columns have the name {name!r}")
 
 
 def _table_charset(collation: str | None) -> str | None:

@@ -14,10 +14,11 @@ from typing import cast
 
 import pytest
 
-from protocol.constants import ColumnType
+from protocol.binlog.decoder import EventDecoder
+from protocol.constants import ColumnType, EventType
 from protocol.conversation.messages import TextValue
 from protocol.conversation.results import encode_row
-from protocol.errors import ConfigurationError, ProtocolError, ReplicaError, SchemaMismatchError
+from protocol.errors import ConfigurationError, DecodeError, ProtocolError, ReplicaError, SchemaMismatchError
 from protocol.position import BinlogPosition
 from protocol.rows.column import Column
 from protocol.rows.description import ColumnDescription, describe_table
@@ -29,6 +30,7 @@ from replica.schemas.shape import Shape
 from replica.schemas.timeline import SchemaHistory
 from replica.source.column_lookup import _hidden_columns
 from replica.sql.token_reader import TableName
+from tests.support.raw_events import format_description, int_table_map, raw_event
 from tests.support.shape_text import MYSQL, catalog_of
 
 HOSTILE: list[str | None] = [
@@ -130,6 +132,24 @@ def test_types_without_their_numbers(kind: str) -> None:
     assert isinstance(catalog.get(TableName("shop", "t")), Unknown)
     with pytest.raises(ConfigurationError, match="column a has the type"):
         described_shape([ColumnDescription("a", "varchar", kind)])
+
+
+def test_two_columns_of_one_name() -> None:
+    """A change had one of their values: its images are dictionaries."""
+    again = changed(COLUMN, 2, "2")
+    shape = baseline((), [TABLE], [COLUMN, again], ()).get(TableName("shop", "t"))
+    assert isinstance(shape, Unknown)
+    assert "two columns have the name 'a'" in shape.reason
+    twice = [ColumnDescription("a", "varchar", "varchar(5)")] * 2
+    with pytest.raises(ConfigurationError, match="two columns have the name 'a'"):
+        described_shape(twice)
+    with pytest.raises(SchemaMismatchError, match="two columns of the name 'a'"):
+        describe_table(logged(random.Random(1), 2), twice)
+    event = int_table_map(columns=2)[19:] + b"\x04\x04\x01a\x01a"
+    decoder = EventDecoder()
+    decoder.decode(format_description(algorithm=0))
+    with pytest.raises(DecodeError, match="two columns of the name 'a'"):
+        decoder.decode(raw_event(EventType.TABLE_MAP, event))
 
 
 def test_rows_of_another_form() -> None:
