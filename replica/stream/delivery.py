@@ -51,6 +51,7 @@ from protocol.binlog.events import (
     HeartbeatEvent,
     MariadbGtidListEvent,
     RotateEvent,
+    RowsEvent,
     TableMapEvent,
     TransactionPayloadEvent,
 )
@@ -256,7 +257,7 @@ class Delivery:
         """Decode as many raw events as possible at once, or a single event that must be decoded by itself."""
         begin = self._next
         # Events before the first one for the user are decoded one by one.
-        if self.dump.is_known and not self._bounds.awaits_start:
+        if self.dump.is_known and not self._bounds.awaits_start and self._decoder.file:
             self._decode_run(begin)
         if self._next == begin and self._error is None:
             self._next += 1
@@ -308,6 +309,8 @@ class Delivery:
         self._names.follow([event])
         if isinstance(event, RotateEvent):
             self._check_rotate(event)
+        if not self._decoder.file and not isinstance(event, HeartbeatEvent):
+            raise ProtocolError("the source sends events of its log before the name of their file")
         if is_internal(event):
             self._take_internal(event)
         elif self._is_before_start(event):
@@ -411,13 +414,23 @@ class Delivery:
     # Events of the connection
 
     def _take_internal(self, event: Event) -> None:
-        """Take the source's place. MariaDB sends an artificial GTID_LIST after skipping what the replica has."""
+        """Take the source's place. MariaDB sends an artificial GTID_LIST after skipping what the replica has.
+
+        Raises ``DecodeError`` for rows: no source makes them for the connection, and they would be passed over.
+        """
         if isinstance(event, RotateEvent):
             self._take_artificial_rotate(event)
         elif isinstance(event, HeartbeatEvent):
             self._take_heartbeat(event)
         elif isinstance(event, MariadbGtidListEvent):
             self._account.progress.idle(event.file, event.header.next_position)
+        elif isinstance(event, RowsEvent | TableMapEvent | TransactionPayloadEvent):
+            raise DecodeError(
+                "rows have the flag of events that are made for the connection",
+                event.file,
+                event.position,
+                event.header.type,
+            )
 
     def _check_rotate(self, event: RotateEvent) -> None:
         """Raise an error if the source goes back, or in a file to another place than where it is."""

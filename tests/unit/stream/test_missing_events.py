@@ -157,6 +157,25 @@ async def test_an_artificial_rotate_to_another_place_of_the_file() -> None:
                 await collect(source)
 
 
+async def test_events_before_the_name_of_their_file() -> None:
+    """The user was told that a place is none of a binlog."""
+    for begin in (1, 2):
+        async with serving(mysql(without(three(), 0, begin))) as source:
+            with pytest.raises(replica.ProtocolError, match="before the name of their file"):
+                await collect(source)
+
+
+async def test_rows_with_the_flag_of_artificial_events() -> None:
+    """MariaDB logs rows without a position: then nothing showed that they were passed over."""
+    log = three()
+    for number, raw in enumerate(log.raw[FIRST:], FIRST):
+        flags = b"\x20\0" if raw[4] == EventType.WRITE_ROWS else raw[17:19]
+        log.raw[number] = raw[:13] + bytes(4) + flags + raw[19:]
+    async with serving(mysql(log)) as source:
+        with pytest.raises(replica.DecodeError, match="made for the connection"):
+            await collect(source)
+
+
 async def test_a_dump_that_begins_at_another_place() -> None:
     place = three().position
     async with serving(mysql(transaction(Log(start=place), 4))) as source:
