@@ -155,7 +155,7 @@ async def ask(session: Session) -> Source:
     return Source(
         is_mariadb=is_mariadb,
         version=session.handshake.version,
-        server_id=read_value(int, found.get("server_id", "0"), statement),
+        server_id=read_value(_server_id, found.get("server_id", "0"), statement),
         server_uuid=name if is_galera else None if is_mariadb else found.get("server_uuid"),
         has_gtids=is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
         # Servers before 5.6.2 do not know the variable, and write no checksums.
@@ -193,6 +193,14 @@ async def _clock_lead(session: Session, answer: Answer, asked: float) -> float:
 def _unlogged(replicated: str, found: Mapping[str, str]) -> tuple[MariadbGtid, ...]:
     logged = {item.partition("-")[0].strip() for item in found.get("gtid_binlog_state", "").split(",")}
     return tuple(gtid for gtid in MariadbGtidSet(replicated) if str(gtid.domain_id) not in logged)
+
+
+def _server_id(text: str) -> int:
+    # A checkpoint with another number could not be read again.
+    value = int(text)
+    if not 0 <= value < 1 << 32:
+        raise ValueError(text)
+    return value
 
 
 def _seconds(text: str) -> float:

@@ -36,6 +36,8 @@ CLOCK = "SELECT UNIX_TIMESTAMP"
         (CLOCK, [("1",), ("2",)]),
         ("SHOW GLOBAL VARIABLES", [("server_id",)]),
         ("SHOW GLOBAL VARIABLES", [("server_id", "one")]),
+        ("SHOW GLOBAL VARIABLES", [("server_id", "-1")]),
+        ("SHOW GLOBAL VARIABLES", [("server_id", "4294967296")]),
         ("SHOW GLOBAL VARIABLES", [("server_id", "9" * 5000)]),
         ("SHOW MASTER STATUS", [("binlog.000001",)]),
         ("SHOW MASTER STATUS", [("binlog.000001", "many")]),
