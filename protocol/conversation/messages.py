@@ -22,6 +22,8 @@ AUTH_MORE_DATA_HEADER = 0x01
 EOF_HEADER = 0xFE
 ERR_HEADER = 0xFF
 
+# Bytes of an error's text that are read; servers send up to 512 (mysql_com.h: MYSQL_ERRMSG_SIZE).
+_LONGEST_MESSAGE = 8192
 _AUTH_DATA_FIRST = 8
 _AUTH_DATA_SECOND_MINIMUM = 13
 
@@ -384,14 +386,14 @@ class Err:
 
     @classmethod
     def parse(cls, payload: bytes) -> "Err":
-        """Read an ERR packet with or without SQLSTATE."""
+        """Read an ERR packet with or without SQLSTATE, and of a very long text the beginning."""
         reader = message_reader(payload)
         _expect_header(reader, ERR_HEADER, "ERR")
         code = reader.uint(2)
         sqlstate = ""
         if reader.peek() == ord("#"):
             sqlstate = decode_text(reader.take(6)[1:])
-        return cls(code, sqlstate, decode_text(reader.rest()))
+        return cls(code, sqlstate, decode_text(reader.take(min(reader.remaining, _LONGEST_MESSAGE))))
 
     def encode(self) -> bytes:
         """The payload of this packet."""
