@@ -22,6 +22,8 @@ class UnknownTextError(UnknownShapeError):
 NO_SHAPE: Final = (UnknownShapeError, ValueError, LookupError, TypeError, ArithmeticError)
 #: Sets in which the characters of ASCII are not its bytes.
 NOT_ASCII: Final = frozenset({"ucs2", "utf16", "utf16le", "utf32", "swe7"})
+#: Sets in which a character that both have is the same bytes.
+UTF8: Final = frozenset({"utf8mb3", "utf8mb4"})
 ANY_CHARACTER: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "ucs2"})
 

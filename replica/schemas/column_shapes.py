@@ -12,7 +12,15 @@ from protocol.wire import is_characters
 
 from ..sql.ddl_statements import CharsetClause, ColumnClause, TypeClause
 from ..sql.dialect import Dialect
-from .charset_names import NOT_ASCII, UnknownShapeError, UnknownTextError, charset_of, most_bytes, stores
+from .charset_names import (
+    NOT_ASCII,
+    UTF8,
+    UnknownShapeError,
+    UnknownTextError,
+    charset_of,
+    most_bytes,
+    stores,
+)
 from .shape import ColumnShape
 
 #: Bytes that the types hold, smallest first, with the prefix of their names.
@@ -208,7 +216,9 @@ def converted(column: ColumnShape, charset: str) -> ColumnShape:
         if column.charset == charset:
             return column
         # Servers keep the bytes of the labels, and read them in the new set.
-        if {column.charset, charset} & NOT_ASCII or not all(map(str.isascii, column.labels)):
+        sets = {column.charset, charset}
+        is_same = all(stores(charset, label) if sets <= UTF8 else label.isascii() for label in column.labels)
+        if sets & NOT_ASCII or not is_same:
             raise UnknownTextError(f"labels of {column.name} converted from {column.charset} to {charset}")
         return replace(column, charset=charset)
     new_charset = None if charset == "binary" else charset

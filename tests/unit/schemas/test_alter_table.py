@@ -226,7 +226,16 @@ def test_what_is_not_known(table: str, clauses: str, reason: str, dialect: Diale
     assert text.endswith(f": ALTER TABLE t {clauses}")
 
 
-@pytest.mark.parametrize(("label", "charset"), [("ä", "latin1"), ("a", "ucs2")])
+@pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
+def test_labels_stay_between_the_sets_of_utf8(dialect: Dialect) -> None:
+    """From utf8 to utf8mb4, as most servers' tables once went, an ENUM with other letters than ASCII was lost."""
+    table = "CREATE TABLE t (e ENUM('ä', '日') CHARSET utf8mb3, s SET('ß') CHARSET utf8mb4)"
+    for charset in ("utf8mb4", "utf8"):
+        shape = shape_of(table, f"ALTER TABLE t CONVERT TO CHARSET {charset}", dialect=dialect)
+        assert [column.labels for column in shape.columns] == [("ä", "日"), ("ß",)]
+
+
+@pytest.mark.parametrize(("label", "charset"), [("ä", "latin1"), ("a", "ucs2"), ("\U0001f600", "utf8mb3")])
 @pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
 def test_labels_that_are_converted_make_one_column_unknown(
     label: str, charset: str, dialect: Dialect
