@@ -56,9 +56,9 @@ class NamelessTables:
 
 
 def mismatch(
-    event: TableMapEvent, states: tuple[State, ...], later: list[BinlogPosition], *, hides_columns: bool
+    event: TableMapEvent, states: tuple[State, ...], later: BinlogPosition | None, *, hides_columns: bool
 ) -> SchemaMismatchError:
-    """The error of a table map that no known shape fits; ``later`` are the places at which the table was changed."""
+    """The error of a table map that no known shape fits; ``later`` is the place at which the table changes next."""
     reasons = [first_difference(state, event.table) or "" for state in states if isinstance(state, Shape)]
     unsure = [name for state in states if isinstance(state, Shape) for name in state.untyped]
     if unsure:
@@ -66,7 +66,7 @@ def mismatch(
     reasons += [state.reason for state in states if isinstance(state, Unknown)]
     if later:
         reasons.append(
-            f"the statement that ends at {later[0]} changes the table and does not say what it was"
+            f"the statement that ends at {later} changes the table and does not say what it was"
         )
     if hides_columns:
         reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")

@@ -110,7 +110,8 @@ class ScannedLog:
         A RENAME or ALTER between them made the table, and a later statement took away what undoing would tell.
         """
         begin = history.begin
-        is_made_since = any(begin < changed <= place for changed in history.places_of(table))
+        changed = history.next_change(table, begin)
+        is_made_since = changed is not None and changed <= place
         before = history.shape_at(table, place)
         is_partial = isinstance(before, Shape) and is_doubtful(before)
         if not (is_made_since and (is_partial or isinstance(before, Lost))):

@@ -324,7 +324,7 @@ class SchemaKeeper:
                 return named, place
             if not history.has_lost(name, place):
                 is_known = begin < end <= place and not is_doubtful(history.shape_before(name, end))
-                if is_known or not any(place < changed for changed in history.places_of(name)):
+                if is_known or history.next_change(name, place) is None:
                     break
         before = history.shape_at(name, place)
         is_shown, until = await self._read_again(reader, history, name, place)
@@ -336,7 +336,7 @@ class SchemaKeeper:
         self.tracker.note(name, place)
         named = self.tracker.sought(event)
         if named is None and self._options.on_schema_mismatch == "error":
-            later = [changed for changed in history.places_of(name) if place < changed]
+            later = history.next_change(name, place)
             hides = await hides_columns(session, *name)
             raise mismatch(event, (history.shape_at(name, place), before), later, hides_columns=hides)
         return named, until

@@ -66,6 +66,11 @@ class Timeline:
         """The state at a place, which is not before the first one."""
         return _known(self._states[bisect_right(self._places, place) - 1])
 
+    def next_place(self, place: Place) -> Place | None:
+        """The first place behind this one that a state is valid from."""
+        index = bisect_right(self._places, place)
+        return self._places[index] if index < len(self._places) else None
+
     def put(self, place: Place, state: State) -> None:
         """Set the state from a place on, up to the next known place; it replaces a state of the same place."""
         index = bisect_right(self._places, place)
@@ -176,6 +181,12 @@ class SchemaHistory:
         """The places at which the table has changed, in the order of the log; the first begins its history."""
         timeline = self._timelines.get(table, ())
         return [self._position(place) for place, _ in timeline]
+
+    def next_change(self, table: TableName, position: BinlogPosition) -> BinlogPosition | None:
+        """The first of ``places_of`` behind a position; None if there is none."""
+        timeline = self._timelines.get(table)
+        place = None if timeline is None else timeline.next_place(self._place(position))
+        return None if place is None else self._position(place)
 
     def shape_at(self, table: TableName, position: BinlogPosition) -> State:
         """A table at a place: its shape, ``Unknown``, or None if there is no such table there.
