@@ -25,9 +25,10 @@ from ..schemas.logged_statements import LogTraits
 from ..schemas.past_history import is_doubtful
 from ..schemas.reading import TableReader, traits_of
 from ..schemas.reconciliation import only_tables
-from ..schemas.schema_keeper import identity_of, stored_history
+from ..schemas.schema_keeper import stored_history
 from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
+from ..schemas.stored_log import identity_of
 from ..schemas.timeline import SchemaHistory
 from ..schemas.touched import touched_by
 from ..server.served_log import FileEvents

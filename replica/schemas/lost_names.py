@@ -65,9 +65,7 @@ def mismatch(
         reasons.append(f"no statement tells the type or the labels of {', '.join(dict.fromkeys(unsure))}")
     reasons += [state.reason for state in states if isinstance(state, Unknown)]
     if later:
-        reasons.append(
-            f"the statement that ends at {later} changes the table and does not say what it was"
-        )
+        reasons.append(f"the statement that ends at {later} changes the table and does not say what it was")
     if hides_columns:
         reasons.append(f"a user sees the columns that it may SELECT: GRANT SELECT ON {event.table} shows all")
     elif not (later or unsure) and not any(isinstance(state, Unknown) for state in states):

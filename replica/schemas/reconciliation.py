@@ -2,9 +2,10 @@
 
     tracker.changed -> information_schema between two marks -> the schema history, if the two differ
 
-A shape that the reader of statements could not tell becomes known this way. A difference means that a statement was
-not logged (``sql_log_bin=0``, log filters) or was read wrongly: then nothing is said of the rows behind the last
-statement that is known. It runs beside the stream, which waits for nothing here, over the stream's second connection.
+A shape that the reader of statements could not tell becomes known this way, from the end of the log on. A
+difference means that a statement was not logged (``sql_log_bin=0``, log filters) or was read wrongly: then nothing is
+said of the rows behind the last statement that is known. It runs beside the stream, over the stream's second
+connection, and the stream waits for it at its end alone.
 """
 
 import asyncio
@@ -60,6 +61,13 @@ class Reconciliation:
     def begin(self, source: Source) -> None:
         """Begin a comparison with this source."""
         self._task = asyncio.create_task(self._compare(source))
+
+    async def run(self, source: Source) -> None:
+        """Compare tables that have changed, if no comparison is under way, and wait until that has ended."""
+        if self.is_due:
+            self.begin(source)
+        if self._task is not None:
+            await asyncio.wait((self._task,))
 
     def abort(self) -> None:
         """Break off; the comparison is due again."""
@@ -121,23 +129,27 @@ def _settle(
     known = history.catalog.get(name)
     if not isinstance(now, Shape) or known is None:
         return None
-    last = since = history.places_of(name)[-1]
-    begin, end = suspect if suspect is not None and last < suspect[0] else (last, history.head)
-    if isinstance(known, Shape) and known.is_whole:
-        if not contradict(known, now):
-            return None
-        reason = f"information_schema has other columns of {name} than the statements of the log lead to"
-        _LOGGER.warning(
-            "%s: a statement was not logged (sql_log_bin=0, log filters) or not understood; rows behind %s may have "
-            "come under wrong names",
-            reason,
-            begin,
-            extra=log_facts(
-                "names-corrected", table=name, binlog_file=begin.file, binlog_position=begin.position
-            ),
-        )
-        history.set_at(name, begin, Unknown(reason))
-        since, last = begin, end
+    end = history.head
+    if not (isinstance(known, Shape) and known.is_whole):
+        # Not from the table's last change on: a statement about columns that are not known changes nothing.
+        history.set_at(name, end, now)
+        return end
+    if not contradict(known, now):
+        return None
+    begin = history.places_of(name)[-1]
+    if suspect is not None and begin < suspect[0]:
+        begin, end = suspect
+    reason = f"information_schema has other columns of {name} than the statements of the log lead to"
+    _LOGGER.warning(
+        "%s: a statement was not logged (sql_log_bin=0, log filters) or not understood; rows behind %s may have "
+        "come under wrong names",
+        reason,
+        begin,
+        extra=log_facts(
+            "names-corrected", table=name, binlog_file=begin.file, binlog_position=begin.position
+        ),
+    )
+    history.set_at(name, begin, Unknown(reason))
     # No statement of the log is about the table since then.
-    history.set_at(name, last, now)
-    return since
+    history.set_at(name, end, now)
+    return begin

@@ -55,7 +55,7 @@ from .reading import TableReader, traits_of
 from .reconciliation import Reconciliation, only_tables
 from .scanned_log import ScannedLog
 from .schema_tracker import SchemaTracker
-from .stored_log import check_stored_log
+from .stored_log import check_stored_log, identity_of, name_of
 from .timeline import SchemaHistory, State
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class SchemaKeeper:
         self._nameless = NamelessTables()
         history = self.tracker.history
         boundary: BinlogPosition | None = None
-        is_here = history is not None and history.source == _name_of(identity)
+        is_here = history is not None and history.source == name_of(identity)
         # Until a transaction has ended on this server, the boundary is a place of the server before it.
         place = progress.file, progress.position
         if progress.file and is_here and place != self._moved_at:
@@ -270,6 +270,11 @@ class SchemaKeeper:
         """Compare changed tables with the source, beside the stream; all of the log that has come was read."""
         if self._source is not None and self._reconciliation.is_time(is_idle=is_idle):
             self._reconciliation.begin(self._source)
+
+    async def finish(self) -> None:
+        """Compare them at the end of the stream, for the store: before the next one they may be changed or gone."""
+        if self._store is not None and self._source is not None:
+            await self._reconciliation.run(self._source)
 
     # Names.
 
@@ -476,16 +481,6 @@ def history_of(store: SchemaStore, lines: Iterable[str]) -> SchemaHistory:
         raise CheckpointError(
             f"{store!r} holds {error}; restore it from a backup, or remove it: the tables are then read anew"
         ) from error
-
-
-def _name_of(identity: Identity) -> str:
-    uuid, server_id = identity
-    return uuid or str(server_id)
-
-
-def identity_of(known: Source | Checkpoint) -> str:
-    """The name of a server in a history: its server_uuid, or its server_id."""
-    return _name_of((known.server_uuid, known.server_id))
 
 
 def _start(

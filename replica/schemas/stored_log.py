@@ -11,8 +11,19 @@ from protocol.position import Checkpoint, is_older
 from ..config.options import Options
 from ..config.schema_store import SchemaStore
 from ..source.log_scan import LogScan
-from ..source.server_facts import Source
+from ..source.server_facts import Identity, Source
 from .timeline import SchemaHistory
+
+
+def name_of(identity: Identity) -> str:
+    """The name of a server in a history: its server_uuid, or its server_id."""
+    uuid, server_id = identity
+    return uuid or str(server_id)
+
+
+def identity_of(known: Source | Checkpoint) -> str:
+    """The same of a source, or of the server that a checkpoint is of."""
+    return name_of((known.server_uuid, known.server_id))
 
 
 async def check_stored_log(

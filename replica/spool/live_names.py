@@ -28,9 +28,10 @@ from ..config.schema_store import FileSchemaStore
 from ..config.table_names import split_text
 from ..schemas.logged_columns import logged_table
 from ..schemas.logged_statements import LogTraits
-from ..schemas.schema_keeper import SchemaKeeper, history_of, identity_of
+from ..schemas.schema_keeper import SchemaKeeper, history_of
 from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
+from ..schemas.stored_log import identity_of
 from ..schemas.table_shapes import read_shapes
 from ..source.dump import Dump
 from ..source.hosts import first_host

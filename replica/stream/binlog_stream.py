@@ -27,7 +27,6 @@ from ..config.one_process import OneProcess
 from ..config.options import Options
 from ..config.selection import Start
 from ..config.status import StreamState, StreamStatus
-from ..config.unmatched_patterns import warn_of_unmatched
 from ..schemas.schema_keeper import SchemaKeeper
 from ..source.dump import Dump
 from ..source.open_dump import Broken, open_again, open_first, start_first
@@ -444,12 +443,12 @@ class BinlogStream(OneProcess, GroupedStream):
         """End the stream. A source that waits for an acknowledgement gets it before the connection is closed."""
         self._closing.set()  # an error from here on is no reason to reconnect
         self._account.finish_handed()
-        copied = self._account.copy.tables if self._account.copy is not None else ()
-        warn_of_unmatched(self._deliveries.wants_table, self._options.address, copied)
+        self._deliveries.warn_of_unmatched()
         self._take_batch()
         delivery = self._deliveries.current
         if delivery is not None and delivery.is_awaited:
             await self._confirm(delivery)
+        await self._schemas.finish()
         self._abort()
         raise StopAsyncIteration
 

@@ -15,6 +15,7 @@ from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.table_filter import TableFilter, exact_pattern, table_filter
 from ..config.table_names import split_text
+from ..config.unmatched_patterns import warn_of_unmatched
 from ..schemas.schema_tracker import SchemaTracker
 from ..source.dump import Dump
 from ..source.open_dump import Broken
@@ -89,6 +90,11 @@ class Deliveries:
         text = "transaction %s is delivered again from its beginning: %s"
         _LOGGER.warning(text, gtid, reason, extra=facts)
         return self._account.restart(gtid, reason)
+
+    def warn_of_unmatched(self) -> None:
+        """At the end of the stream: log a warning for each pattern of the options that no table has matched."""
+        copy = self._account.copy
+        warn_of_unmatched(self.wants_table, self._options.address, () if copy is None else copy.tables)
 
     def read_columns(self, table: str, make_compiler: Callable[[], RowCompiler]) -> None:
         """Read the rows of this table alone, with these compilers of row readers: they are left undecoded.
