@@ -19,36 +19,47 @@ def placed(
 
     None instead of a list: the known columns cannot be placed at all.
     """
-    agree = [[fits(one, other) for other in logged] for one in known]
-    before = _reachable(agree, len(logged))
+    count, spare = len(known), len(logged) - len(known)
+    if spare < 0:
+        return None
+    # A known column has all known ones before it on its left, so it can only be moved by so many places as are spare:
+    # ``[number][moved]``. A table may have 4,096 columns, and mostly few of them are not known.
+    agree = [
+        [fits(one, other) for other in logged[number : number + spare + 1]]
+        for number, one in enumerate(known)
+    ]
+    before = _reachable(agree, spare)
     # The same from behind: the last so many known ones in the last so many places.
-    behind = _reachable([row[::-1] for row in agree[::-1]], len(logged))
-    count, places = len(known), len(logged)
-    if not before[count][places]:
+    behind = _reachable([row[::-1] for row in agree[::-1]], spare)
+    if not before[count][spare]:
         return None
     found: list[_Known | None] = []
-    for place in range(places):
+    for place in range(len(logged)):
+        near = range(max(place - spare, 0), min(place, count) + 1)
         choices = [
             number
-            for number in range(count)
-            if agree[number][place]
-            and before[number][place]
-            and behind[count - number - 1][places - place - 1]
+            for number in near
+            if number < count
+            and agree[number][place - number]
+            and before[number][place - number]
+            and behind[count - number - 1][spare - place + number]
         ]
         may_be_other = any(
-            before[number][place] and behind[count - number][places - place - 1]
-            for number in range(count + 1)
+            before[number][place - number] and behind[count - number][spare - place + number - 1]
+            for number in near
+            if place - number < spare
         )
         found.append(known[choices[0]] if len(choices) == 1 and not may_be_other else None)
     return found
 
 
-def _reachable(agree: Sequence[Sequence[bool]], places: int) -> list[list[bool]]:
-    """``[number][place]``: whether the first ``number`` known columns fit into the first ``place`` places."""
-    rows = [[True] * (places + 1)]
+def _reachable(agree: Sequence[Sequence[bool]], spare: int) -> list[list[bool]]:
+    """``[number][more]``: whether the first ``number`` known columns fit into so many places and ``more``."""
+    rows = [[True] * (spare + 1)]
     for row in agree:
-        above, line = rows[-1], [False]
-        for place in range(places):
-            line.append(line[-1] or (above[place] and row[place]))
+        line, fitted = list[bool](), False
+        for above, agrees in zip(rows[-1], row, strict=True):
+            fitted = fitted or (above and agrees)
+            line.append(fitted)
         rows.append(line)
     return rows
