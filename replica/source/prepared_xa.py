@@ -28,8 +28,11 @@ _KINDS: Final = frozenset(
 
 
 async def has_prepared_xa(session: Session) -> bool:
-    """Whether a session of the server has prepared an XA transaction since the server started."""
-    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'", 2)
+    """Whether the server has begun an XA transaction since it started, which one must be before it is prepared.
+
+    Com_xa_prepare does not count what a replica applies (XA_prepare_log_event::do_commit, sql/log_event.cc).
+    """
+    rows = await session.query("SHOW GLOBAL STATUS LIKE 'Com_xa_start'", 2)
     return bool(rows) and str(rows[0][1]) != "0"
 
 
@@ -41,8 +44,7 @@ async def are_xa_prepared(session: Session) -> bool:
 async def undecided_xa(session: Session, scan: LogScan, file: str, executed: GtidSet) -> GtidSet:
     """The GTIDs of XA PREPARE in ``executed``, from the beginning of ``file`` on, whose decision is not in it.
 
-    If no session of the server has prepared a transaction since the server started, nothing is read. Raises the
-    errors of a dump.
+    If the server has begun no XA transaction since it started, nothing is read. Raises the errors of a dump.
     """
     if not await has_prepared_xa(session):
         return GtidSet()

@@ -18,7 +18,7 @@ from tests.support.socket_source import SocketSource, serving
 
 RUNNING = "SHOW GLOBAL STATUS WHERE"
 DUMPS = "SELECT ID FROM information_schema.PROCESSLIST"
-XA = "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'"
+XA = "SHOW GLOBAL STATUS LIKE 'Com_xa_start'"
 SCHEDULER = "SELECT @@GLOBAL.event_scheduler"
 END = BinlogPosition("binlog.000007", 1234)
 
@@ -31,7 +31,7 @@ async def end_of(**answers: Any) -> BinlogPosition | None:
     known: dict[str, Any] = {
         "SHOW MASTER STATUS": [(END.file, str(END.position))],
         SCHEDULER: [("OFF",)],
-        XA: [("Com_xa_prepare", "0")],
+        XA: [("Com_xa_start", "0")],
         DUMPS: [],
         RUNNING: status(1),
     }
@@ -49,7 +49,7 @@ async def test_nothing_runs() -> None:
 
 
 async def test_xa_transactions_were_decided_before() -> None:
-    assert await end_of(**{XA: [("Com_xa_prepare", "3")], "XA RECOVER": []}) == END
+    assert await end_of(**{XA: [("Com_xa_start", "3")], "XA RECOVER": []}) == END
 
 
 async def test_dumps_of_the_same_user_change_nothing() -> None:
@@ -66,7 +66,7 @@ async def test_dumps_of_the_same_user_change_nothing() -> None:
         {RUNNING: []},
         {DUMPS: [("8",)], RUNNING: status(3)},
         {SCHEDULER: [("ON",)]},
-        {XA: [("Com_xa_prepare", "1")], "XA RECOVER": [("1", "1", "0", "x")]},
+        {XA: [("Com_xa_start", "1")], "XA RECOVER": [("1", "1", "0", "x")]},
         {"SHOW MASTER STATUS": []},
     ],
 )

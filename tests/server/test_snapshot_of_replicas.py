@@ -1,0 +1,39 @@
+"""Copies of a server whose rows were written by replication."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults import topology
+from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
+from tests.server.support.xa_sessions import two_xa
+from tests.support.servers import Server
+
+ARGUMENTS = {"mysql": (), "mariadb": ("--log-slave-updates",)}
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_an_xa_transaction_that_a_replica_has_prepared(
+    name: str, extra_server: Callable[..., Server]
+) -> None:
+    """Com_xa_prepare does not count it: an export lacked its rows, and so did the log behind the export."""
+    source, other = (extra_server(name, *ARGUMENTS[name.partition(":")[0]]) for _ in range(2))
+    await asyncio.to_thread(topology.follow, other, source)
+    source.query("CREATE DATABASE shop")
+    source.query("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    with two_xa(source, "shop") as (do, _):
+        do("START", "INSERT INTO shop.t VALUES (7)", "END", "PREPARE")
+        await asyncio.to_thread(topology.catch_up, other, source)
+        topology.promote(other)
+        async with (
+            asyncio.timeout(SECONDS),
+            stream_of(other, start="snapshot", tables="shop.t") as stream,
+        ):
+            async for transaction in stream.transactions():
+                changes = await transaction.collect(prepared=True)
+                if transaction.outcome == "prepared":
+                    break
+    assert [change.after for change in changes] == [{"id": 7}]
