@@ -1,4 +1,4 @@
-"""A stream from a group in single-primary mode: it goes on at the next primary when the first one dies."""
+"""A stream from a group in single-primary mode: it goes on at another member."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 import replica
 from replica import GtidSet
+from tests.faults.proxy import FaultProxy
 from tests.faults.topology import address_of
 from tests.faults.waiting import until
+from tests.server.support.faulty_streams import stream_through
 from tests.server.support.streams import SECONDS, take_rows
 from tests.support.servers import Server
 
@@ -26,12 +28,7 @@ _ARGUMENTS = (
 @pytest.mark.long
 async def test_a_stream_goes_on_at_the_next_primary(extra_server: Callable[..., Server]) -> None:
     """The group gives GTIDs, in blocks for each primary: there is a gap of a million."""
-    first, second = members = [extra_server("mysql:9.7", *_ARGUMENTS) for _ in range(2)]
-    for one, other in (members, members[::-1]):
-        name_in(one, other)
-        prepare(one, members)
-    first.query("SET GLOBAL group_replication_bootstrap_group = ON")
-    first.query("START GROUP_REPLICATION")
+    first, second = begin_group(extra_server)
     first.query("CREATE SCHEMA d")
     first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
     hosts = f"127.0.0.1:{first.port},127.0.0.1:{second.port}"
@@ -58,6 +55,46 @@ async def test_a_stream_goes_on_at_the_next_primary(extra_server: Callable[..., 
         assert GtidSet(stream.checkpoint.gtid_set or "") <= GtidSet(
             second.query("SELECT @@gtid_executed")[0][0]
         )
+
+
+@pytest.mark.long
+async def test_a_stream_waits_for_a_member_that_lags_behind(extra_server: Callable[..., Server]) -> None:
+    """The member has received what it lacks: the stream ended, and told to copy the data again."""
+    primary, lagging = members = begin_group(extra_server)
+    primary.query("CREATE SCHEMA d")
+    primary.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    lagging.query("START GROUP_REPLICATION")
+    await until(lambda: states(primary) == ["ONLINE"] * len(members))
+    async with (
+        asyncio.timeout(2 * SECONDS),
+        FaultProxy(primary.port) as proxy,
+        stream_through(proxy, primary, start=GtidSet(), tables="d.t") as stream,
+    ):
+        await until(lambda: bool(lagging.query("SHOW TABLES IN d LIKE 't'")))
+        with lagging.connect() as session, session.cursor() as cursor:
+            cursor.execute("LOCK TABLES d.t READ")
+            # More than its appliers begin at once.
+            for number in range(20):
+                primary.query(f"INSERT INTO d.t VALUES ({number})")
+            assert await take_rows(stream, 20) == [(number,) for number in range(20)]
+            proxy.retarget(lagging.port)
+            proxy.cut_now()
+            task = asyncio.create_task(take_rows(stream, 1))
+            await until(lambda: "is a replica that lags behind" in str(stream.status.last_error))
+        primary.query("INSERT INTO d.t VALUES (20)")
+        assert await task == [(20,)]
+        assert stream.status.server_id == lagging.server_id
+
+
+def begin_group(extra_server: Callable[..., Server]) -> list[Server]:
+    """Two servers of a group, of which the first is its primary, and the second has not joined yet."""
+    members = [extra_server("mysql:9.7", *_ARGUMENTS) for _ in range(2)]
+    for one, other in (members, members[::-1]):
+        name_in(one, other)
+        prepare(one, members)
+    members[0].query("SET GLOBAL group_replication_bootstrap_group = ON")
+    members[0].query("START GROUP_REPLICATION")
+    return members
 
 
 def name_in(server: Server, other: Server) -> None:
