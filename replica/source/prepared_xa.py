@@ -21,6 +21,7 @@ _KINDS: Final = frozenset(
         EventType.FORMAT_DESCRIPTION,
         EventType.ROTATE,
         EventType.GTID,
+        EventType.GTID_TAGGED,
         EventType.QUERY,
         EventType.XA_PREPARE,
     )
