@@ -4,7 +4,8 @@ A transaction is in the log before readers see it, and its session runs its stat
 moment no statement but ours runs, all transactions that were in the log before are visible. ``Threads_running``
 counts statements, those of other users too, and needs no privilege. It also counts dumps, of which a user sees its
 own.
-A thread that applies another source's log is not counted, nor is the event scheduler: with these nothing is proven.
+A thread that applies another source's log is not counted, nor one of Galera that applies what other nodes write, nor
+the event scheduler: with these nothing is proven.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ async def is_quiet(session: Session, source: Source) -> bool:
 
 async def _shows_all(session: Session, source: Source) -> bool:
     """Whether the source tells of all that may write."""
-    if not source.is_mariadb and source.version >= (5, 7):
+    if source.is_galera or (not source.is_mariadb and source.version >= (5, 7)):
         return False
     return await session.query_value("SELECT @@GLOBAL.event_scheduler") != "ON"
 

@@ -14,6 +14,7 @@ import replica
 from protocol.errors import SourceChangedError
 from tests.faults.proxy import FaultProxy
 from tests.faults.topology import address_of
+from tests.faults.waiting import until
 from tests.server.support.doctor_findings import findings_of
 from tests.server.support.faulty_streams import stream_through
 from tests.server.support.streams import SECONDS, take_rows
@@ -86,6 +87,23 @@ async def test_a_stream_does_not_go_on_at_a_node_that_counts_by_itself(
         proxy.balance(second.port, first.port)
         async with stream_through(proxy, first, start=transaction.checkpoint, tables="d.t") as stream:
             assert await take_rows(stream, 5) == [(number,) for number in range(1, 6)]
+
+
+async def test_a_copy_of_a_node_has_what_another_one_writes(extra_server: Callable[..., Server]) -> None:
+    """The node has logged a row, and its thread waits for a replica before it commits: the copy lacked the row."""
+    first = node(extra_server, 1, "")
+    second = node(extra_server, 2, address_of(first))
+    first.query("CREATE SCHEMA d")
+    first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    second.query("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
+    second.query("SET GLOBAL rpl_semi_sync_master_timeout = 600000")
+    second.query("SET GLOBAL rpl_semi_sync_master_enabled = ON")
+    waiting = "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for semi-sync ACK%'"
+    async with replica.connect(second.dsn(), tls="disabled", semi_sync=True):
+        first.query("INSERT INTO d.t VALUES (1)")
+        await until(lambda: bool(second.query(waiting)))
+        async with replica.connect(second.dsn(), tls="disabled", tables="d.t", start="snapshot") as stream:
+            assert await take_rows(stream, 1) == [(1,)]
 
 
 def node(
