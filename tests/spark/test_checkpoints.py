@@ -310,7 +310,7 @@ def test_a_damaged_checkpoint_of_a_changelog_in_parquet(
         check_file_sink(str(tmp_path / "t"), state)
 
 
-@pytest.mark.parametrize("text", ["", '{"part', "{}"])
+@pytest.mark.parametrize("text", ["", '{"part', "{}", "null", "[]", '{"partitions": null}'])
 def test_a_note_of_the_layout_that_cannot_be_read(tmp_path: Path, text: str) -> None:
     note_layout(str(tmp_path), PARTITIONS["tables"], {})
     (tmp_path / "_state" / "layout.json").write_text(text)

@@ -63,7 +63,7 @@ def _noted(target: str, storage: Mapping[str, str]) -> tuple[str, ...] | None:
             return tuple(json.loads(file.read())["partitions"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{target}/{_FILE}: {error} -- the file is damaged: delete it") from error
 
 
