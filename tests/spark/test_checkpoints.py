@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from protocol.errors import CheckpointError, ReplicaError
 from replica.demo import DemoSource
-from replica.spark.jobs import changelog, history, mirror, typed_changelog
+from replica.spark.jobs import changelog, checkpoints, history, mirror, typed_changelog
 from replica.spark.jobs.changelog_layout import PARTITIONS, note_layout, partitions_of
 from replica.spark.jobs.checkpoints import check_place, note_append
 from replica.spark.jobs.delta_append import AppendToDelta
@@ -308,6 +308,15 @@ def test_a_damaged_checkpoint_of_a_changelog_in_parquet(
     )
     with says:
         check_file_sink(str(tmp_path / "t"), state)
+
+
+def test_an_object_store_has_no_checksums_of_hadoop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error named files that are not there."""
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "2").touch()
+    monkeypatch.setattr(checkpoints, "local_path", lambda path: None)
+    with pytest.raises(CheckpointError, match=r"commits/2: .* -- delete the file: its micro-batch"):
+        checkpoints.check_logs(str(tmp_path), {})
 
 
 @pytest.mark.parametrize("text", ["", '{"part', "{}", "null", "[]", '{"partitions": null}'])

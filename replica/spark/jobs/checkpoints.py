@@ -109,8 +109,7 @@ def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None 
             continue
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             remedy = _REMEDY
-            # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
-            delete = f"delete the file, and .{number}.crc beside it"
+            delete = f"delete the file{_with_checksum(checkpoint, number)}"
             if log == "commits":
                 remedy = f"{delete}: its micro-batch is run again, and the target has it once"
             elif written is not None and max(written, done) < begun == number:
@@ -179,6 +178,14 @@ def _commit_at(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
     if not version.startswith("v"):
         raise ValueError("it has no version")
     json.loads(said)
+
+
+def _with_checksum(place: str, number: int) -> str:
+    """What an advice to delete a file of a metadata log adds: on a disk Hadoop keeps its checksum beside it.
+
+    The checksum would be in the way of the new file's: Spark takes it for another query's.
+    """
+    return "" if local_path(place) is None else f", and .{number}.crc beside it"
 
 
 def has_begun(checkpoint: str, batch: int, storage: Mapping[str, str]) -> bool:
