@@ -185,6 +185,71 @@ def test_a_damaged_file_is_deleted_as_the_error_says(
     assert len(rows) == len(set(rows)) > 0
 
 
+@pytest.mark.parametrize(
+    ("lists", "empty", "begun", "done", "remedy"),
+    [
+        (["9.compact", "10", "11"], "11", 11, 10, "delete it, each with"),
+        (["9.compact", "10", "11"], "11", 11, 11, r"delete it and \S*/commits/11, each with"),
+        (["9.compact", "10"], "10", 11, 10, r"delete it and \S*/commits/10 and \S*/offsets/11, each with"),
+        (["8", "9.compact"], "9.compact", 9, 8, "delete it, each with"),
+        (["9.compact", "10", "11"], "10", 11, 10, "the file is damaged: restore"),
+        (["9.compact", "10"], "9.compact", 10, 10, "the file is damaged: restore"),
+        (["8", "9.compact"], "8", 9, 9, None),
+        (["0"], "0", 0, -1, "delete it, each with"),
+    ],
+)
+def test_an_empty_list_of_the_sink(
+    tmp_path: Path, lists: list[str], empty: str, begun: int, done: int, remedy: str | None
+) -> None:
+    state = state_of(str(tmp_path / "t"))
+    for folder, names, text in (
+        (tmp_path / "t" / "_spark_metadata", lists, "v1"),
+        (Path(state.checkpoint) / "offsets", range(begun + 1), OFFSETS),
+        (Path(state.checkpoint) / "commits", range(done + 1), COMMIT),
+    ):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / str(name)).write_text(text)
+    os.truncate(tmp_path / "t" / "_spark_metadata" / empty, 0)
+    says = (
+        contextlib.nullcontext()
+        if remedy is None
+        else pytest.raises(CheckpointError, match=f"/{empty}: the file is empty .* -- {remedy}")
+    )
+    with says:
+        check_file_sink(str(tmp_path / "t"), state)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_the_micro_batch_of_an_empty_list_is_run_again(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str], is_done: bool
+) -> None:
+    """As a power failure leaves it: the sink passed over a micro-batch that was not done, and its rows were lost."""
+    target = tmp_path / "t"
+
+    def run() -> list[int]:
+        await_queries(changelog.start(spark, source, str(target), pace=Pace(once=True)))
+        return sorted(row.seq for row in spark.read.parquet(str(target)).collect())
+
+    def delete(file: Path) -> None:
+        file.unlink()
+        (file.parent / f".{file.name}.crc").unlink()
+
+    rows = run()
+    last = max((target / "_spark_metadata").glob("[0-9]*"), key=lambda file: int(file.stem))
+    commit = Path(state_of(str(target)).checkpoint) / "commits" / last.stem
+    if not is_done:
+        delete(commit)
+    os.truncate(last, 0)
+    with pytest.raises(CheckpointError, match="the file is empty"):
+        run()
+    delete(last)
+    if is_done:
+        delete(commit)
+    assert run() == rows
+    assert len(rows) == len(set(rows)) > 0
+
+
 def test_a_delta_changelog_whose_checkpoint_is_lost(
     spark: SparkSession, tmp_path: Path, source: dict[str, str]
 ) -> None:

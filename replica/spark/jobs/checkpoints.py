@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _APPENDED: Final = "appended"
-_REMEDY: Final = (
+#: What helps against a file that nothing else can replace.
+REMEDY: Final = (
     "the file is damaged: restore the checkpoint and the target from one backup, or delete both to begin anew"
 )
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -89,7 +90,7 @@ def check_metadata(checkpoint: str, storage: Mapping[str, str]) -> str | None:
         return query_of(checkpoint, storage)
     except CheckpointError as error:
         if isinstance(error.__cause__, json.JSONDecodeError | KeyError):
-            raise CheckpointError(f"{error} -- {_REMEDY}") from error
+            raise CheckpointError(f"{error} -- {REMEDY}") from error
         return None
 
 
@@ -108,7 +109,7 @@ def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None 
             # Spark deletes old ones.
             continue
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            remedy = _REMEDY
+            remedy = REMEDY
             delete = f"delete the file{_with_checksum(checkpoint, number)}"
             if log == "commits":
                 remedy = f"{delete}: its micro-batch is run again, and the target has it once"
@@ -161,7 +162,7 @@ def _appended(checkpoint: str, storage: Mapping[str, str]) -> int:
     except FileNotFoundError:
         return -1
     except ValueError as error:
-        raise CheckpointError(f"{checkpoint}/{_APPENDED}: {error} -- {_REMEDY}") from error
+        raise CheckpointError(f"{checkpoint}/{_APPENDED}: {error} -- {REMEDY}") from error
 
 
 def end_of(checkpoint: str, batch: int, storage: Mapping[str, str]) -> Offset:

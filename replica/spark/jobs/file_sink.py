@@ -11,20 +11,25 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyarrow.fs import FileSelector
 
 import replica.spark
-from protocol.errors import ConfigurationError
+from protocol.errors import CheckpointError, ConfigurationError
 
-from ...spool.storage import NO_STORAGE
-from .checkpoints import check_logs, check_metadata, check_place, last_number
+from ...spool.storage import NO_STORAGE, system_of
+from .checkpoints import REMEDY, check_logs, check_metadata, check_place, last_number
 from .spark_session import State, is_connect, local_path
 from .target_kind import SINK_LOG, has_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The end of the name of a list of all files so far.
+_COMPACT: Final = ".compact"
 
 
 def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_STORAGE) -> None:
@@ -36,11 +41,38 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
     check_place(state.checkpoint, target, written, storage)
     check_metadata(state.checkpoint, storage)
     check_logs(state.checkpoint, storage, written)
+    _check_lists(target, state, written, storage)
     has_begun = last_number(f"{state.checkpoint}/offsets", storage) >= 0
     if written < 0 and not has_begun and has_partitions(target, storage):
         raise ConfigurationError(
             f"target: {target} has files that no stream has written, which readers would no longer see beside those "
             "of one -- give another folder"
+        )
+
+
+def _check_lists(target: str, state: State, written: int, storage: Mapping[str, str]) -> None:
+    """Raises ``CheckpointError`` if a list of a micro-batch's files is empty: the sink takes it for written."""
+    folder, checkpoint = f"{target}/{SINK_LOG}", state.checkpoint
+    system, path = system_of(local_path(folder) or folder, storage)
+    found = [
+        (int(number), info)
+        for info in system.get_file_info(FileSelector(path, allow_not_found=True))
+        if (number := info.base_name.removesuffix(_COMPACT)).isdecimal()
+    ]
+    # A list of all files so far stands for those before it.
+    begin = max((number for number, info in found if info.base_name.endswith(_COMPACT)), default=0)
+    for number, info in sorted((one for one in found if one[0] >= begin), key=itemgetter(0)):
+        if info.size:
+            continue
+        remedy = REMEDY
+        if number == written:
+            begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
+            also = [f"{checkpoint}/commits/{number}"] * (done >= number)
+            also += [f"{checkpoint}/offsets/{begun}"] * (begun > number)
+            checksums = "" if local_path(target) is None else ", each with its .N.crc beside it"
+            remedy = f"delete {' and '.join(['it', *also])}{checksums}: its micro-batch is run again"
+        raise CheckpointError(
+            f"{folder}/{info.base_name}: the file is empty (a power failure may leave it so) -- {remedy}"
         )
 
 
