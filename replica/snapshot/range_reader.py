@@ -3,12 +3,13 @@
 No chunk is corrected by the log: whoever reads also follows the log from a low mark that was read before. Behind one
 address there may be several servers, and some that lag: the low mark says which ones may be read. The next chunk is
 asked for before the one at hand is made into columns, so that the server reads meanwhile. A transaction ends with its
-chunk, before rows are handed on. A chunk whose connection is lost is read again.
+chunk, before rows are handed on. A chunk whose connection is lost is read again. A table without a key is one read
+view, and several chunks: a temporary file holds what is more than some megabytes.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ from .row_keys import KeyBytes, KeyRange
 from .source_marks import high_mark
 from .table_list import read_plan
 from .transaction_touches import TableId
+from .whole_tables import undecoded_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,7 @@ _TARGET_BYTES: Final = 8 << 20
 _MOST_ROWS: Final = 1 << 16
 _ATTEMPTS: Final = 5
 _RETRY_PAUSE: Final = 1.0
+_NONE: Final[Iterable[UndecodedRows]] = ()
 
 
 @record(slots=True, frozen=True)
@@ -99,10 +102,12 @@ async def read_ranges(
             keys = next(left, None) if raw.after is None else KeyRange(raw.after, keys.upto)
             started = None if keys is None else await connection.start(keys)
             # No more than two chunks are held: the undecoded rows of this one are freed here.
-            chunk, raw = raw.in_columns(), None
+            chunk, others, raw = raw.in_columns(), raw.others_in_columns(), None
             if keys is not None:
                 raw = await connection.read(keys, started)
             if chunk.rows.num_rows:
+                yield chunk
+            for chunk in others:
                 yield chunk
     finally:
         await connection.aclose()
@@ -171,17 +176,29 @@ class _Started:
 
 @record(slots=True, frozen=True)
 class _RawChunk:
-    """The undecoded rows of a chunk. ``after`` is the bound behind it; None if nothing is left of its range."""
+    """The undecoded rows of a chunk. ``after`` is the bound behind it; None if nothing is left of its range.
+
+    ``others``: more of them, if it is a whole table without a key.
+    """
 
     table: Table
     batches: "ResultBatches"
     rows: UndecodedRows
+    others: Iterable[UndecodedRows]
     high: Place
     after: KeyBytes | None
 
     def in_columns(self) -> RangeChunk:
         """The chunk with its rows as a batch."""
-        return RangeChunk(self.table, self.batches.batch(self.rows), self.high)
+        return _in_columns(self.table, self.batches, self.high, self.rows)
+
+    def others_in_columns(self) -> Iterator[RangeChunk]:
+        """Chunks with the other rows, made one by one; ``rows`` are not kept for it."""
+        return map(partial(_in_columns, self.table, self.batches, self.high), self.others)
+
+
+def _in_columns(table: Table, batches: "ResultBatches", high: Place, rows: UndecodedRows) -> RangeChunk:
+    return RangeChunk(table, batches.batch(rows), high)
 
 
 class _Reading:
@@ -226,10 +243,13 @@ class _Reading:
 
     async def read(self, started: _Started) -> _RawChunk:
         """Read the rows to their end, and close the read view. ``LargeRowsError`` if there are to be fewer."""
-        rows, chunk = UndecodedRows(), started.chunk
-        while await chunk.read_undecoded(rows):
-            if self._plan.key_names:
+        chunk, others = started.chunk, _NONE
+        if self._plan.key_names:
+            rows = UndecodedRows()
+            while await chunk.read_undecoded(rows):
                 self._sizes.check(self._table, chunk)
+        else:
+            rows, others = await undecoded_of(chunk, self._plan.table)
         await self.session.query("COMMIT")
         self._sizes.fit(self._table, chunk)
-        return _RawChunk(self._plan.table, self._batches, rows, started.high, chunk.end)
+        return _RawChunk(self._plan.table, self._batches, rows, others, started.high, chunk.end)

@@ -3,15 +3,19 @@
 The file has the rows as they came from the server; they are decoded when they are handed out. It has no name.
 """
 
+import contextlib
 import os
 import tempfile
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Final, overload
 
 from protocol.errors import ConfigurationError
 from protocol.records import record
 from protocol.rows.result_compiler import Row
+from protocol.rows.table import Table
+from protocol.rows.undecoded_rows import UndecodedRows
 
 from .chunk_reader import Chunk
 from .select_list import SelectList
@@ -32,17 +36,42 @@ async def rows_of(chunk: Chunk, select: SelectList) -> Sequence[Row]:
             break
     else:
         return rows
-    try:
+    with _told(select.table):
         kept = KeptRows(rows, select.rows)
         while payloads := await chunk.read_payloads():
             kept.add(payloads)
         kept.end()
+    return kept
+
+
+async def undecoded_of(chunk: Chunk, table: Table) -> tuple[UndecodedRows, Iterable[UndecodedRows]]:
+    """The same, undecoded: rows in memory, and the others, some megabytes at a time."""
+    first = UndecodedRows()
+    while await chunk.read_undecoded(first):
+        if chunk.size > MOST_IN_MEMORY:
+            break
+    else:
+        return first, ()
+    with _told(table):
+        kept, rows, begin = _UndecodedFile(), UndecodedRows(), chunk.size
+        while await chunk.read_undecoded(rows):
+            if chunk.size - begin > MOST_IN_MEMORY:
+                kept.add(rows)
+                rows, begin = UndecodedRows(), chunk.size
+        if rows.sizes:
+            kept.add(rows)
+    return first, kept
+
+
+@contextlib.contextmanager
+def _told(table: Table) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConfigurationError(
-            f"{select.table} has no key, so all its rows are kept in the folder for temporary files while it is "
-            f"copied: {error.strerror or error} -- make room, name another folder in TMPDIR, or add a primary key"
+            f"{table} has no key, so all its rows are kept in the folder for temporary files while it is copied: "
+            f"{error.strerror or error} -- make room, name another folder in TMPDIR, or add a primary key"
         ) from error
-    return kept
 
 
 @record(slots=True, frozen=True)
@@ -85,9 +114,7 @@ class KeptRows(Sequence[Row]):
         if not self._waiting:
             return
         data = b"".join([part for row in self._waiting for part in (len(row).to_bytes(_LENGTH), row)])
-        left = memoryview(data)
-        while left:
-            left = left[self._file.write(left) :]
+        _write(self._file, data)
         self._blocks.append(_Block(self._size, len(data), len(self._waiting)))
         self._begins.append(self._begins[-1] + len(self._waiting))
         self._size += len(data)
@@ -127,3 +154,42 @@ class KeptRows(Sequence[Row]):
             payloads.append(data[begin + _LENGTH : end])
             begin = end
         return self._decode(payloads)
+
+
+class _UndecodedFile(Iterable[UndecodedRows]):
+    """Rows in a temporary file, in the parts in which they were added."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        self._blocks: list[_Block] = []
+        self._size = 0
+
+    def __del__(self) -> None:
+        if file := getattr(self, "_file", None):
+            file.close()
+
+    def add(self, rows: UndecodedRows) -> None:
+        """Write rows, with their sizes behind them."""
+        data = b"".join((*rows.parts, array("I", rows.sizes)))
+        _write(self._file, data)
+        self._blocks.append(_Block(self._size, len(data), len(rows)))
+        self._size += len(data)
+
+    def __iter__(self) -> Iterator[UndecodedRows]:
+        for block in self._blocks:
+            data, rows, sizes = (
+                os.pread(self._file.fileno(), block.size, block.begin),
+                UndecodedRows(),
+                array("I"),
+            )
+            end = block.size - block.rows * sizes.itemsize
+            sizes.frombytes(data[end:])
+            rows.parts.append(memoryview(data)[:end])
+            rows.sizes += sizes
+            yield rows
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]

@@ -43,6 +43,29 @@ def test_chunks_have_some_megabytes(server: Server) -> None:
         assert max(found) == 8
 
 
+@pytest.mark.parametrize("server", ["mysql:9.7", "mariadb:11.8"], indirect=True)
+def test_a_table_without_a_key_is_one_view_and_several_chunks(server: Server) -> None:
+    """It was one chunk: all of the table was in the memory of one task."""
+
+    async def read(options: Options, table: tuple[str, str]) -> list[RangeChunk]:
+        return [chunk async for chunk in read_ranges(options, table, [KeyRange()])]
+
+    with server.fresh_schema() as schema:
+        server.query(f"CREATE TABLE {schema}.t (n INT, v MEDIUMTEXT)")
+        for number in range(30):
+            server.query(f"INSERT INTO {schema}.t VALUES ({number}, REPEAT('{number % 10}', 1000000))")
+        found = asyncio.run(read(Options.build(server.dsn(), {}), (schema, "t")))
+        assert len({chunk.high for chunk in found}) == 1
+        assert max(chunk.rows.nbytes for chunk in found) < 8 << 20
+        values = {
+            number: text
+            for chunk in found
+            for number, text in zip(*(column.to_pylist() for column in chunk.rows.columns), strict=True)
+        }
+        assert values == {number: str(number % 10) * 1_000_000 for number in range(30)}
+        assert sum(chunk.rows.num_rows for chunk in found) == 30
+
+
 @pytest.mark.parametrize("keys", ["PRIMARY KEY", "NOT NULL"])
 @pytest.mark.parametrize("count", [3, 0])
 @pytest.mark.parametrize("change", ["rebuild", "swap"])

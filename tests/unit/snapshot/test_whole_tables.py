@@ -5,17 +5,19 @@ from __future__ import annotations
 import tempfile
 import tracemalloc
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import pytest
 
 from protocol.errors import ConfigurationError
+from protocol.rows.undecoded_rows import ROW_HEAD, UndecodedRows
 from replica.schemas.shape import ColumnShape, Shape
 from replica.snapshot import whole_tables
 from replica.snapshot.chunk_reader import Chunk
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
-from replica.snapshot.whole_tables import KeptRows, rows_of
+from replica.snapshot.whole_tables import KeptRows, rows_of, undecoded_of
 from replica.source.session import Session
 from tests.support.result_rows import row, string
 
@@ -42,10 +44,9 @@ class ManyRows:
 
     async def take_rows(self, take: Any, *given: Any, **options: Any) -> Any:
         payloads = await self.read_rows(0)
-        items = PLAN.select.rows(payloads)
-        sizes = sum(map(len, payloads))
+        size = sum(map(len, payloads))
         frames = cast("Any", self)
-        frames.read_walked = lambda *given: (items, sizes, payloads[-1] if payloads else b"")
+        frames.read_walked = lambda mark, walk, add: (add(payloads), size, payloads[-1] if payloads else b"")
         return take(frames)
 
 
@@ -75,6 +76,26 @@ async def test_a_small_table_is_a_list(count: int) -> None:
     assert await rows_of(chunk_of(count), PLAN.select) == [(text(number),) for number in range(count)]
 
 
+def payloads_of(rows: UndecodedRows) -> list[bytes]:
+    data, ends = b"".join(rows.parts), list(accumulate(rows.sizes, initial=0))
+    assert len(data) == ends[-1]
+    return [data[begin + ROW_HEAD : end] for begin, end in pairwise(ends)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 700, 1_400, 5_000])
+async def test_undecoded_rows_come_back_as_they_came(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_tables, "MOST_IN_MEMORY", 50_000)
+    first, others = await undecoded_of(chunk_of(count), PLAN.table)
+    expected = [row([string(text(number).encode())]) for number in range(count)]
+    for _ in range(2):
+        found = [payloads_of(rows) for rows in (first, *others)]
+        assert [payload for rows in found for payload in rows] == expected
+    # A part ends with the read that makes it large enough.
+    assert max(sum(map(len, rows)) for rows in found) < 50_000 + 700 * 80
+    assert len(found) > 2 or count < 5_000
+    assert all(found[1:])
+
+
 async def test_memory_does_not_grow_with_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_tables, "MOST_IN_MEMORY", 100_000)
     monkeypatch.setattr(whole_tables, "_BLOCK", 50_000)
@@ -92,7 +113,7 @@ async def test_memory_does_not_grow_with_the_table(monkeypatch: pytest.MonkeyPat
 
 async def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_tables, "MOST_IN_MEMORY", 10_000)
-    full = open("/dev/full", "wb", buffering=0)  # noqa: ASYNC230, SIM115
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: full)
-    with pytest.raises(ConfigurationError, match=r"^shop\.visits has no key.*No space left.*TMPDIR"):
-        await rows_of(chunk_of(5_000), PLAN.select)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: open("/dev/full", "wb", buffering))  # noqa: SIM115
+    for read in (rows_of(chunk_of(5_000), PLAN.select), undecoded_of(chunk_of(5_000), PLAN.table)):
+        with pytest.raises(ConfigurationError, match=r"^shop\.visits has no key.*No space left.*TMPDIR"):
+            await read
