@@ -25,7 +25,8 @@ class ColumnDefinition:
 
     ``default`` is the value of rows that give none: text, or None for NULL. ``is_filled``: the value is not in the
     statement, only the server knows it. ``kind`` is the type in the form of ``column_kinds``. ``charset``: the
-    character set that the statement names, else "".
+    character set that the statement names, else "". ``says_not_null``: NOT NULL is in the statement; a TIMESTAMP may
+    have NULL or not without a word.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ColumnDefinition:
     is_unsigned: bool = False
     charset: str = ""
     is_zerofill: bool = False
+    says_not_null: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -369,6 +371,7 @@ def _column(clause: ddl.ColumnClause, dialect: Dialect) -> ColumnDefinition:
         clause.type.unsigned,
         _charset(clause.type.charset),
         clause.type.zerofill,
+        clause.nullable is False,
     )
 
 

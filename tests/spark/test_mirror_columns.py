@@ -234,6 +234,22 @@ def test_numbers_with_zeros_in_front_as_text(kept: Kept, is_added: bool) -> None
         kept.say("ALTER TABLE t MODIFY a VARCHAR(10)").run()
 
 
+@pytest.mark.parametrize("said", ["NULL", "", "NOT NULL"])
+def test_a_timestamp_that_no_calendar_has(kept: Kept, said: str) -> None:
+    """It is null here. Where NULL may have been, the server makes it the time of the statement."""
+    kept.layout = (*LAYOUT[:2], ("a", pa.timestamp("us", "UTC")))
+    zero = {"id": 1, "k": "x", "a": None}
+    kept.say(CREATE.replace("a INT DEFAULT 7", f"a TIMESTAMP {said} DEFAULT '0000-00-00 00:00:00'"))
+    kept.insert(zero).run()
+    kept.say("ALTER TABLE t MODIFY a TIMESTAMP(3) NOT NULL")
+    if said == "NOT NULL":
+        kept.say("ALTER TABLE t MODIFY a TIMESTAMP(6) NOT NULL").run()
+        assert kept.rows() == [zero]
+        kept.say("ALTER TABLE t MODIFY a TIMESTAMP NULL", "ALTER TABLE t MODIFY a TIMESTAMP NOT NULL")
+    with pytest.raises(SchemaMismatchError, match="changes values of a in the new type TIMESTAMP"):
+        kept.run()
+
+
 def test_the_default_character_set_of_a_table(kept: Kept) -> None:
     kept.say(f"{CREATE} CHARSET latin1").insert({**ONE, "k": "ł"}).run()
     # JSON has a character set of its own, and in utf8mb4 nothing is lost.

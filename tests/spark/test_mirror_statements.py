@@ -296,7 +296,7 @@ def test_statements_of_all_forms() -> None:
     assert created.columns == (
         ddl.ColumnDefinition("x", "-1.5", kind="DECIMAL(5,2)"),
         ddl.ColumnDefinition("y,z", "it's", kind="VARCHAR(5)"),
-        ddl.ColumnDefinition("n", "0", kind="INT", is_nullable=False),
+        ddl.ColumnDefinition("n", "0", kind="INT", is_nullable=False, says_not_null=True),
         ddl.ColumnDefinition("d", None, True, kind="TIMESTAMP"),
     )
     assert ddl.table_actions("/*!50001 CREATE */ TEMPORARY TABLE t (a INT)", "shop") == []

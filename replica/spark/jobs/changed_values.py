@@ -27,6 +27,8 @@ _INTEGER_BITS: Final = MappingProxyType(
 _NUMBERS: Final = frozenset(("DECIMAL", "FLOAT", "DOUBLE", "BIT", "YEAR", *_INTEGER_BITS))
 #: The end of a kind of numbers that the server shows with zeros in front, in ``before``.
 ZEROFILL: Final = " ZEROFILL"
+#: The end of the kind of a TIMESTAMP that has no NULL, in ``before``: its nulls are dates that do not exist.
+NOT_NULL: Final = " NOT NULL"
 
 
 def changes_values(
@@ -48,7 +50,8 @@ def changes_values(
     if values.null_count:
         # A null in a temporal column may also stand for a date that does not exist (0000-00-00), which NULL becomes;
         # but in a TIMESTAMP it becomes the time of the statement.
-        if not is_nullable and (kind.startswith("TIMESTAMP") or not pa.types.is_temporal(values.type)):
+        is_now = kind.startswith("TIMESTAMP") and not (before or "").endswith(NOT_NULL)
+        if not is_nullable and (is_now or not pa.types.is_temporal(values.type)):
             return True
         values = values.drop_null()
     if not len(values):

@@ -9,7 +9,7 @@ from protocol.errors import SchemaMismatchError
 
 from ...sql import ddl
 from ...sql.dialect import STRICT
-from .changed_values import ZEROFILL, changes_values
+from .changed_values import NOT_NULL, ZEROFILL, changes_values
 from .job_state import TableState
 from .kept_table import KeptTable, Step
 from .lost_characters import loses_characters
@@ -27,6 +27,8 @@ def known_columns(action: ddl.CreateTable) -> tuple[dict[str, str | None], dict[
 
 def noted_kind(column: ddl.ColumnDefinition) -> str:
     """The kind of a column in ``TableState.kinds``."""
+    if column.says_not_null and column.kind.startswith("TIMESTAMP"):
+        return f"{column.kind}{NOT_NULL}"
     return f"{column.kind}{ZEROFILL}" if column.is_zerofill else column.kind
 
 
