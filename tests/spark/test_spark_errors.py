@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors.exceptions.captured import StreamingQueryException
+
 from protocol.errors import ConfigurationError, ReplicaError
 from replica.cli import main
 from replica.spark.jobs.spark_errors import plain_errors, require_java
@@ -57,6 +59,15 @@ def test_what_a_machine_lacks(spark: SparkSession, error: Exception, text: str) 
     with pytest.raises(ReplicaError, match=text) as raised, plain_errors():
         run_task(spark, error)
     assert "\n" not in str(raised.value)
+
+
+def test_a_full_disk_of_a_sink_of_spark(spark: SparkSession) -> None:
+    """It said that a task has failed while it wrote rows."""
+    jvm: Any = spark._jvm
+    full = jvm.java.io.IOException("No space left on device")
+    failed = jvm.java.lang.RuntimeException("Task failed while writing rows", full)
+    with pytest.raises(ReplicaError, match=r"^a disk of the job is full "), plain_errors():
+        raise StreamingQueryException("[STREAM_FAILED] Query terminated", "", failed)
 
 
 def test_what_spark_refuses(spark: SparkSession) -> None:

@@ -43,7 +43,7 @@ def _explained(error: Exception) -> str | None:
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return None
     text = str(error)
-    if (full := _FULL.search(text)) is not None:
+    if (full := _FULL.search(f"{text}{_causes(error)}")) is not None:
         return (
             f"a disk of the job is full ({full[0]}): that of the target, the state, the spool or Spark's temporary "
             "files -- make room and start the job again, it goes on where it was"
@@ -53,6 +53,12 @@ def _explained(error: Exception) -> str | None:
         return _of_a_machine(*raised[-1]) if raised else None
     found = _OF_JAVA.findall(text)
     return f"Spark: {found[0] if found else text.strip().partition(chr(10))[0]}"
+
+
+def _causes(error: Exception) -> str:
+    """The stacks of Java's causes: Spark's own sinks say only that a task has failed, and where it wrote."""
+    cause = getattr(error, "_cause", None)
+    return "" if cause is None else f"\n{getattr(cause, '_stackTrace', '')}{_causes(cause)}"
 
 
 def _of_a_machine(name: str, text: str) -> str | None:
