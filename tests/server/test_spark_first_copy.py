@@ -351,15 +351,36 @@ def test_a_killed_copy_goes_on(
         check(mirrored, server, f"{shop}.{name}")
 
 
+def many_rows(server: Server, table: str) -> None:
+    server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+    rows = ", ".join(f"({number}, {number % 7})" for number in range(2000))
+    server.query(f"INSERT INTO {table} VALUES {rows}")
+    server.query(f"ANALYZE TABLE {table}")
+
+
+def test_a_copy_with_an_empty_commit_is_made_anew(
+    server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a power failure leaves it: Delta passes over it, and the later ranges say that its range is there."""
+    monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 4096)
+    many_rows(server, f"{shop}.t")
+    with monkeypatch.context() as patch:
+        patch.setattr(first_copy, "changed_since", None)
+        with pytest.raises(TypeError):
+            mirrored.run()
+    commits = sorted((mirrored.target / shop / "t" / "_delta_log").glob("*.json"))
+    assert len(commits) > 3
+    os.truncate(commits[-2], 0)
+    mirrored.run()
+    check(mirrored, server, f"{shop}.t")
+
+
 def test_a_killed_copy_goes_on_with_more_connections(
     server: Server, shop: str, mirrored: CopiedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commits count ranges, and not the rounds in which so many connections read them."""
     monkeypatch.setattr(copy_plan, "_RANGE_BYTES", 4096)
-    server.query(f"CREATE TABLE {shop}.t (id INT PRIMARY KEY, v INT)")
-    rows = ", ".join(f"({number}, {number % 7})" for number in range(2000))
-    server.query(f"INSERT INTO {shop}.t VALUES {rows}")
-    server.query(f"ANALYZE TABLE {shop}.t")
+    many_rows(server, f"{shop}.t")
     commit, done = first_copy._commit, list[int]()
 
     def commit_some(kept: Any, files: Any, number: int) -> None:
