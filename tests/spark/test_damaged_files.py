@@ -17,8 +17,11 @@ from protocol.errors import CheckpointError
 from replica.spark.jobs import job_state, mirror
 from replica.spark.jobs.checkpoints import check_query
 from replica.spark.jobs.copy_requests import Requests
+from replica.spark.jobs.first_copy import read_plan
 from replica.spark.jobs.job_state import JobState
 from replica.spark.jobs.keeper import Keeper, MergePolicy, stage_here
+from replica.spark.jobs.settled_copy import ExactBeginning
+from replica.spark.jobs.spark_session import State
 from tests.spark.support.kept_shop import CREATE, ONE, TWO, Kept
 
 Damage = Callable[[Path], None]
@@ -167,6 +170,18 @@ def test_a_request_that_cannot_be_read(kept: Kept) -> None:
     (requests / "shop.t.json").touch()
     with pytest.raises(CheckpointError, match=r"requests/shop\.t\.json: .* delete the file, and ask"):
         Requests(str(kept.path), {}).open()
+
+
+@pytest.mark.parametrize("text", ["", '{"version', "null", "[]"])
+def test_a_file_of_a_first_copy_that_cannot_be_read(text: str, kept: Kept) -> None:
+    """It was a JSONDecodeError, as of a defect."""
+    state = State(str(kept.path / "_state" / "checkpoint"))
+    beginning = ExactBeginning(None, None, {}, kept.target, state)  # type: ignore[arg-type]
+    for name, read in (("copy", lambda: read_plan(kept.target)), ("begin", beginning.run)):
+        (kept.path / "_state" / f"{name}.json").write_text(text)
+        says = rf"_state/{name}\.json: .* -- the file is damaged .*: delete {kept.path}, and the tables are copied"
+        with pytest.raises(CheckpointError, match=says):
+            read()
 
 
 def reason(kept: Kept) -> str:

@@ -9,6 +9,7 @@ chunk. Changes of the log replace rows by their keys, so rows may be later than 
 followed. Where row images lack columns, that is not enough: see ``rows_again``.
 """
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from deltalake import CommitProperties, Transaction
 from pyarrow.fs import FileType
 
-from protocol.errors import ConfigurationError, SchemaMismatchError
+from protocol.errors import CheckpointError, ConfigurationError, SchemaMismatchError
 
 from ...config.options import Options
 from ...spool.storage import system_of, write_whole
@@ -192,10 +193,22 @@ def parked(plan: CopyPlan, target: Target) -> dict[str, str]:
 
 
 def read_plan(target: Target) -> CopyPlan:
-    """The plan of a first copy that has begun."""
+    """The plan of a first copy that has begun. Raises ``CheckpointError`` if it cannot be read."""
     system, root = system_of(target.path, target.storage)
-    with system.open_input_stream(f"{root}/{_FILE}") as file:
+    with system.open_input_stream(f"{root}/{_FILE}") as file, copied_anew(target, _FILE):
         return CopyPlan.from_json(file.read())
+
+
+@contextlib.contextmanager
+def copied_anew(target: Target, file: str) -> Iterator[None]:
+    """Raise what a damaged file of a copy raises, before a job has begun, as a ``CheckpointError``."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{target.path}/{file}: {error} -- the file is damaged (a power failure may leave it empty): delete "
+            f"{target.path}, and the tables are copied anew"
+        ) from error
 
 
 def _commit(kept: KeptTable, files: list[NewFile], number: int) -> None:

@@ -31,7 +31,7 @@ from . import job_state
 from .blocking import run_aside
 from .checkpoints import end_of, last_batch
 from .current_table import CurrentTable
-from .first_copy import parked, read_plan
+from .first_copy import copied_anew, parked, read_plan
 from .job_state import JobState
 from .kept_table import PLANTED, Step
 from .leaf_files import folder
@@ -217,9 +217,9 @@ class ExactBeginning:
             said = {"rows": settled.state.rows(), "offset": json.dumps(settled.offset.to_dict())}
             write_whole(self._system, self._file, lambda file: file.write(json.dumps(said).encode()))
             self._copy.delete()
-        with self._system.open_input_stream(self._file) as file:
+        with self._system.open_input_stream(self._file) as file, copied_anew(self._target, _BEGIN):
             found = json.loads(file.read())
-        return JobState.from_rows([tuple(row) for row in found["rows"]]), found["offset"]
+            return JobState.from_rows([tuple(row) for row in found["rows"]]), found["offset"]
 
     def _take(self, settled: Settled) -> None:
         for name in list(settled.state.tables):
