@@ -42,6 +42,7 @@ class LoopDriver:
         self._runner = self._new_runner()
         self._lock = threading.RLock()
         self._process = 0
+        self._forget: Callable[[], None] | None = None
         self._is_closed = False
         self._is_waiting = False
         self._is_kept = False
@@ -77,17 +78,24 @@ class LoopDriver:
         else:
             work()
 
-    def keep(self) -> None:
-        """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``."""
+    def keep(self, forget: Callable[[], None]) -> None:
+        """Keep the loop between two calls of ``run``, until ``close`` or ``let_go``.
+
+        ``forget`` is called in forked processes.
+        """
         if self._is_kept:
             # A forked process that enters its parent's stream must not pass for the one that opened it.
             return
         self._is_kept = True
         self._process = os.getpid()
+        self._forget = forget
         forget_in_children(self)
 
     def forget(self) -> None:
         """In a forked process: the epoll descriptor is that of the parent, whose sockets must stay in it."""
+        self.fetched = None
+        if self._forget is not None:
+            self._forget()
         descriptor = getattr(self._selector, "fileno", None)
         if descriptor is not None and self._is_kept and not self._is_closed:
             cut_off(descriptor())

@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from operator import length_hint
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
@@ -307,7 +308,7 @@ class SyncStream(OneProcess):
             driver.close()
 
     def _open(self) -> None:
-        self._driver.keep()
+        self._driver.keep(partial(_forget_events, weakref.ref(self)))
         try:
             self._driver.run(self._stream.__aenter__)
         except BaseException:
@@ -325,6 +326,14 @@ class SyncStream(OneProcess):
     @property
     def _ends(self) -> tuple[Callable[[], None], ...]:
         return self._stream._abort, self._stream._copy.abort, self._stream._upkeep.release
+
+
+def _forget_events(reference: weakref.ref[SyncStream]) -> None:
+    """In a forked process: the rest of the batch is the parent's, which hands it out."""
+    stream = reference()
+    if stream is not None:
+        stream._rest = iter(())
+        stream._stream._take_batch()
 
 
 def _end_at_exit(reference: weakref.ref[SyncStream]) -> None:

@@ -105,6 +105,29 @@ def test_a_child_does_not_open_the_stream_of_its_parent(source: DemoSource) -> N
     assert output_of(_CHILD_ENTERS, source.dsn) == f"{message}\n1282\n"
 
 
+_CHILD_READS = """
+import os, sys
+import replica.sync
+with replica.sync.connect(sys.argv[1], start="earliest", stop="now") as stream:
+    next(stream)
+    place = stream.checkpoint
+    if not os.fork():
+        try:
+            print(next(stream))
+        except RuntimeError as error:
+            print(error, stream.checkpoint == place, flush=True)
+        os._exit(0)
+    os.wait()
+    print(sum(1 for _ in stream))
+"""
+
+
+def test_a_child_has_no_events_of_its_parent(source: DemoSource) -> None:
+    """It got the rest of a batch, which the parent got, too."""
+    message = "the stream was opened in another process: connect a new one after the fork"
+    assert output_of(_CHILD_READS, source.dsn) == f"{message} True\n1282\n"
+
+
 _CHILD_LIVES = """
 import asyncio, os, socket
 from replica.config.options import Options

@@ -31,7 +31,7 @@ def at_ctrl_c() -> Iterator[None]:
 def test_a_result_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of that wait was still noted in the loop: "Event loop stopped before Future completed"."""
     driver = LoopDriver()
-    driver.keep()
+    driver.keep(lambda: None)
     is_done = False
 
     async def work() -> int:

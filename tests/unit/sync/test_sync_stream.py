@@ -429,7 +429,7 @@ def test_a_cancel_between_two_calls_ends_the_next_one(source: DemoSource) -> Non
 async def test_what_else_runs_in_the_loop_goes_on_after_an_interrupted_call() -> None:
     """As after "interrupt the kernel" in a notebook: the tasks that read a copy of tables were cancelled, too."""
     driver = LoopDriver()
-    driver.keep()
+    driver.keep(lambda: None)
     others: list[asyncio.Task[bool]] = []
     began = threading.Event()
 
