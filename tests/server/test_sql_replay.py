@@ -422,7 +422,7 @@ def test_columns_that_the_server_hides(server: Server, schema: str, tmp_path: Pa
 
 @pytest.mark.parametrize("server", ["mariadb:10.11", "mariadb:11.8"], indirect=True)
 def test_what_was_not_checked_is_not_checked(server: Server, schema: str, tmp_path: Path) -> None:
-    """MariaDB's rows events tell that the session had check_constraint_checks=0; so do the statements of 10.11."""
+    """MariaDB's rows events tell that the session had check_constraint_checks=0; statements do from 10.11 on."""
     log = Log(server, tmp_path)
     execute(
         server,
@@ -432,7 +432,7 @@ def test_what_was_not_checked_is_not_checked(server: Server, schema: str, tmp_pa
         "INSERT INTO t VALUES (1, -1), (2, -2), (3, 3)",
         "UPDATE t SET b = -b WHERE a > 1",
         "DELETE FROM t WHERE b = -1",
-        "ALTER TABLE t ADD CHECK (b <> -3)",
+        *(["ALTER TABLE t ADD CHECK (b <> -3)"] if server.version >= (10, 11) else ()),
     )
     path = log.copy()
     after = contents(server, schema)
