@@ -63,9 +63,12 @@ class Reconciliation:
         self._task = asyncio.create_task(self._compare(source))
 
     async def run(self, source: Source) -> None:
-        """Compare tables that have changed, if no comparison is under way, and wait until that has ended."""
+        """Compare tables that have changed, if no comparison is under way, and wait until that has ended.
+
+        The stream has ended: where the source's log goes on in other files, what they say of the tables is not read.
+        """
         if self.is_due:
-            self.begin(source)
+            self._task = asyncio.create_task(self._compare(source, within_file=True))
         if self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -81,7 +84,7 @@ class Reconciliation:
             await asyncio.wait((self._task,))
             self._task = None
 
-    async def _compare(self, source: Source) -> None:
+    async def _compare(self, source: Source, *, within_file: bool = False) -> None:
         tracker, history = self._tracker, self._tracker.history
         names, statements = frozenset(tracker.changed), tracker.statements
         if history is None:
@@ -91,6 +94,8 @@ class Reconciliation:
                 reader = TableReader(session, source)
                 reading = await reader.read(only_tables(names))
                 reached = tracker.reached or history.head
+                if within_file and reached.file != reading.place.file:
+                    return
                 found = await reader.statements(reached, reading.place) if reached < reading.place else ()
         except ReplicaError as error:
             _LOGGER.debug("tables cannot be compared with the source: %s", error)

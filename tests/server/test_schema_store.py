@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import replica
-from replica import Checkpoint, CheckpointError, FileCheckpointStore, FileSchemaStore, Insert
+from replica import BinlogPosition, Checkpoint, CheckpointError, FileCheckpointStore, FileSchemaStore, Insert
+from replica.schemas.reading import TableReader
 from tests.server.support.streams import PASSWORD, begin_log, user_of
 from tests.support.servers import Server
 
@@ -200,3 +201,30 @@ async def test_labels_that_the_log_does_not_tell(server: Server, schema: str, tm
         server.query(f"DROP TABLE {schema}.t")
         found, _ = await rows_of(server, user, schema, schemas=store, start=place)
     assert found == [{"a": 1, "b": 2, "e": "b"}]
+
+
+async def test_a_stream_that_ends_in_an_older_file(
+    server: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns that statements did not tell are not worth reading all later files for."""
+
+    asked: list[object] = []
+
+    async def statements(*arguments: object) -> tuple[()]:
+        asked.append(arguments)
+        return ()
+
+    begin(server, schema)
+    store = FileSchemaStore(tmp_path / "schemas")
+    with user_of(server) as user:
+        _, place = await rows_of(server, user, schema, schemas=store)
+        server.query(f"ALTER TABLE {schema}.t ADD e ENUM('ä', 'b') CHARACTER SET latin1")
+        server.query(f"ALTER TABLE {schema}.t CONVERT TO CHARACTER SET cp1251")
+        end = BinlogPosition(*server.query(server.log_status)[0][:2])
+        server.query("FLUSH BINARY LOGS")
+        monkeypatch.setattr(TableReader, "statements", statements)
+        async with replica.connect(
+            server.dsn(user, PASSWORD), tables=f"{schema}.*", start=place, stop=end, schemas=store
+        ) as stream:
+            assert [event async for event in stream if isinstance(event, replica.RowsEvent)] == []
+    assert asked == []
