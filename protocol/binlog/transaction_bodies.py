@@ -146,6 +146,8 @@ def xa_prepare(header: EventHeader, file: str, position: int, body: Reader) -> X
 # Fields of TRANSACTION_PAYLOAD's header (transaction_payload_codec.cc: OTW_PAYLOAD_*).
 _PAYLOAD_END, _PAYLOAD_SIZE, _PAYLOAD_COMPRESSION, _PAYLOAD_UNCOMPRESSED_SIZE = range(4)
 _UNCOMPRESSED = 255
+# Later servers may add some, which are passed over. That bounds the memory for an event that lies.
+_MOST_PAYLOAD_FIELDS = 64
 
 
 def transaction_payload(
@@ -154,6 +156,8 @@ def transaction_payload(
     """TRANSACTION_PAYLOAD: fields of type, length and value, an end mark, the payload (WL#3549)."""
     fields: dict[int, int] = {}
     while (field := body.lenenc_int()) != _PAYLOAD_END:
+        if field in fields or len(fields) == _MOST_PAYLOAD_FIELDS:
+            raise DecodeError("a compressed transaction has a field twice, or more fields than there are")
         fields[field] = Reader(body.lenenc_bytes()).lenenc_int()
     compression = fields.get(_PAYLOAD_COMPRESSION, _UNCOMPRESSED)
     payload = body.take(fields.get(_PAYLOAD_SIZE, body.remaining))

@@ -126,6 +126,14 @@ def test_a_large_event_inside_a_compressed_transaction() -> None:
     refused(lambda: inside(payload(content, size + 19)))
 
 
+@pytest.mark.parametrize("fields", [b"\2\1\0" * 2, bytes(range(4, 70))])
+def test_fields_of_a_compressed_transaction(fields: bytes) -> None:
+    """Each of them was kept: 2 million took 170 MB."""
+    body = fields if len(fields) < 10 else b"".join(bytes([field, 1, 0]) for field in fields)
+    with pytest.raises(DecodeError, match="a field twice, or more fields than there are"):
+        decoder().decode(raw_event(EventType.TRANSACTION_PAYLOAD, body + b"\0"))
+
+
 def test_a_compressed_transaction_with_more_than_it_announces() -> None:
     events = query("SELECT 1") * 10_000
     content = load_zstd("the test").compress(events)
