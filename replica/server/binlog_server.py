@@ -5,6 +5,7 @@ It knows the listening socket and the TLS keys. What a client asks for is answer
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
 import socket
@@ -43,6 +44,8 @@ _TOO_MANY_CONNECTIONS: Final = Err(1040, "", "Too many connections")
 _BACKLOG: Final = 128
 _MAX_PORT: Final = 65535
 _PAUSE_AFTER_ERROR: Final = 0.2
+# A process without file descriptors fails five times a second, for as long as its clients stay.
+_PAUSE_AFTER_WARNING: Final = 60.0
 # The greeting has 32 bits for a connection's id.
 _MAX_ID: Final = (1 << 32) - 1
 _CAPABILITIES: Final = (
@@ -227,6 +230,8 @@ class BinlogServer:
     # Clients
 
     async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        warned_at = -_PAUSE_AFTER_WARNING
         while True:
             try:
                 sock, address = listener.accept()
@@ -235,7 +240,11 @@ class BinlogServer:
                 continue
             except OSError as error:
                 # The client has already left, or the process has no file descriptors left.
-                _LOGGER.warning("a connection could not be accepted: %s", error)
+                if loop.time() - warned_at >= _PAUSE_AFTER_WARNING:
+                    warned_at = loop.time()
+                    _LOGGER.warning("a connection could not be accepted: %s", error)
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._pending.close_one()
                 await asyncio.sleep(_PAUSE_AFTER_ERROR)
                 continue
             if len(self._connections) >= self._max_connections and not self._pending.close_one():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -43,6 +46,26 @@ async def test_the_oldest_pending_login_of_a_host_makes_room(files: Path) -> Non
                 assert await idle[1].is_closed()
                 assert await session.query_value("SELECT 1") == "1"
         await until(lambda: len(server._connections) <= 2)
+
+
+async def test_pending_logins_make_room_where_descriptors_are_used_up(
+    files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They kept all others out until their time was over; a warning came five times a second."""
+
+    class Full:
+        def accept(self) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async with serving(files, login_timeout=30) as server, contextlib.AsyncExitStack() as stack:
+        idle = [await stack.enter_async_context(RawClient.connect(server)) for _ in range(2)]
+        await until(lambda: len(server._pending) == 2)
+        accepting = asyncio.create_task(server._accept(cast("socket.socket", Full())))
+        assert all([await client.is_closed() for client in idle])
+        accepting.cancel()
+    assert [record.message for record in caplog.records] == [
+        "a connection could not be accepted: [Errno 24] Too many open files"
+    ]
 
 
 @pytest.mark.thorough
