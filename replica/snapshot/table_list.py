@@ -10,6 +10,7 @@ from protocol.binlog.decoder import WantsTable
 from protocol.errors import ConfigurationError, PrivilegeError, ServerError
 from protocol.records import record, replace
 from protocol.rows.table import table_text
+from protocol.wire import is_characters, utf8_bytes
 
 from ..config.options import Options
 from ..config.reconnect import is_passing_refusal
@@ -110,9 +111,21 @@ async def list_named(session: Session, tables: Iterable[TableId]) -> list[Listed
 
 async def _list(session: Session, sql: str) -> list[Listed]:
     return [
-        Listed(str(schema), str(name), str(engine or ""), read_value(int, estimate or "0", _TABLES))
+        Listed(
+            read_value(_name, schema, _TABLES),
+            read_value(_name, name, _TABLES),
+            str(engine or ""),
+            read_value(int, estimate or "0", _TABLES),
+        )
         for schema, name, engine, estimate in await session.query(sql, 4)
     ]
+
+
+def _name(text: str) -> str:
+    # No statement could name it.
+    if not is_characters(text):
+        raise ValueError(text)
+    return text
 
 
 async def check_found(
@@ -281,4 +294,6 @@ def key_columns_of(plan: ReadPlan) -> KeyColumns:
     ordinal = -1 if end is None else names.index(end)
     # MySQL logs those that have changed.
     generated = [column.name for column in plan.shape.columns if column.generated and plan.is_mariadb]
-    return KeyColumns(plan.key_names, ordinals, end, ordinal, f"{crc32(text.encode()):08x}", tuple(generated))
+    return KeyColumns(
+        plan.key_names, ordinals, end, ordinal, f"{crc32(utf8_bytes(text)):08x}", tuple(generated)
+    )

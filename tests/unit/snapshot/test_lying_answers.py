@@ -17,6 +17,7 @@ from replica.snapshot.key_rows import rows_of_keys
 from replica.snapshot.key_splits import key_ranges
 from replica.snapshot.read_plan import ReadPlan
 from replica.snapshot.row_keys import KeyRange
+from replica.snapshot.table_list import key_columns_of
 from replica.source.session import Session
 from tests.support.result_rows import row, string
 
@@ -64,6 +65,14 @@ async def test_a_key_that_is_null(plan: ReadPlan) -> None:
     cast("Any", plan.select).check_key = lambda definitions: None
     with pytest.raises(ProtocolError, match="sends NULL"):
         await key_ranges(cast("Session", LyingSession(row([None]))), plan, 4, 100)
+
+
+def test_a_key_column_whose_name_is_no_text() -> None:
+    """A copy ended in a UnicodeEncodeError."""
+    shape = Shape(
+        (ColumnShape("\udcff", "int", nullable=False),), Key("PRIMARY", "primary", (("\udcff", 0),))
+    )
+    assert key_columns_of(ReadPlan("s", "t", shape, is_mariadb=True)).names == ("\udcff",)
 
 
 async def test_more_rows_than_were_asked_for() -> None:

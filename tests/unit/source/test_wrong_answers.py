@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import cast
 
 import pytest
 
@@ -82,6 +83,17 @@ async def test_too_few_columns() -> None:
         with pytest.raises(ProtocolError, match=r"1 columns answer .SHOW GLOBAL STATUS"):
             await check_lag(MariadbGtidSet("0-1-5"), session, facts)
         with pytest.raises(ProtocolError, match=r"3 columns answer .SELECT TABLE_SCHEMA"):
+            await list_tables(session, lambda schema, table: True)
+        await session.aclose()
+
+
+@pytest.mark.parametrize("name", [b"\xff", None])
+async def test_names_of_tables_that_no_statement_can_have(name: bytes | None) -> None:
+    """A copy of such a table ended in a UnicodeEncodeError, and one without a name was called None."""
+    source = SocketSource(answers={"SELECT TABLE_SCHEMA": cast("Rows", [("s", name, "InnoDB", "1")])})
+    async with serving(source):
+        session = await Session.open(Options.build(source.dsn, {}))
+        with pytest.raises(ProtocolError, match="which is no value of its kind"):
             await list_tables(session, lambda schema, table: True)
         await session.aclose()
 
