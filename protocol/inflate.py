@@ -71,8 +71,8 @@ def payload_events(
     """The raw events inside a transaction payload; they carry no checksums.
 
     ``size`` is the uncompressed size that the log announces (None: unknown). Memory grows with the largest event
-    only. Raises ``DecodeError`` for damaged data, an unknown compression, more bytes than ``size``, an event of more
-    than ``max_event_bytes`` and an event that no transaction holds, and ``MissingExtraError`` without zstd.
+    only. Raises ``DecodeError`` for damaged data, an unknown compression, more or fewer bytes than ``size``, an event
+    of more than ``max_event_bytes`` and an event that no transaction holds, and ``MissingExtraError`` without zstd.
     """
     if compression_type not in (ZSTD, NONE):
         raise DecodeError(f"a compressed transaction has the unknown compression type {compression_type}")
@@ -107,6 +107,8 @@ def payload_events(
         rest = chunk[start:]
     if rest or missing:
         raise TruncatedError("a compressed transaction ends inside an event")
+    if size is not None and total < size:
+        raise TruncatedError(f"a compressed transaction holds {total} bytes of the {size} that it announces")
 
 
 def _inner_size(data: bytes, start: int, max_event_bytes: int) -> int:

@@ -79,6 +79,15 @@ def test_a_payload_cut_short(cut: int) -> None:
         list(payload_events(b"".join(EVENTS)[:-cut], 255))
 
 
+def test_a_payload_without_its_last_events() -> None:
+    """A frame that was lost was not missed: the rows in it were not either."""
+    size = len(b"".join(EVENTS))
+    frames = [zstd.compress(event) for event in EVENTS]
+    assert list(payload_events(b"".join(frames), 0, size)) == EVENTS
+    with pytest.raises(TruncatedError, match=f"bytes of the {size} that it announces"):
+        list(payload_events(b"".join(frames[:-1]), 0, size))
+
+
 def test_a_damaged_payload() -> None:
     with pytest.raises(DecodeError, match="damaged"):
         list(payload_events(b"no zstd frame at all", 0))
