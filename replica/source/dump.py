@@ -12,7 +12,13 @@ from typing import Final, Self
 
 from protocol.binlog.checksum import crc32_matches
 from protocol.binlog.decoder import EventDecoder
-from protocol.binlog.events import Event, EventHeader, FormatDescriptionEvent, HeartbeatEvent
+from protocol.binlog.events import (
+    Event,
+    EventHeader,
+    FormatDescriptionEvent,
+    HeartbeatEvent,
+    RotateEvent,
+)
 from protocol.constants import (
     ARTIFICIAL,
     EVENT_HEADER_SIZE,
@@ -30,9 +36,10 @@ from protocol.errors import (
     MissingTableMapError,
     PositionInsideEventError,
     ReplicaError,
+    SourceChangedError,
 )
 from protocol.gtid import AnyGtidSet, GtidSet, new_gtid
-from protocol.position import FIRST_POSITION
+from protocol.position import FIRST_POSITION, is_older
 from protocol.records import record
 from protocol.wire import unpack_event_header
 
@@ -295,6 +302,25 @@ def is_internal(event: Event) -> bool:
     if header.flags & ARTIFICIAL or isinstance(event, HeartbeatEvent):
         return True
     return isinstance(event, FormatDescriptionEvent) and not header.next_position
+
+
+def check_rotate(event: RotateEvent) -> None:
+    """Raise an error if a ROTATE behind the first of a dump leads back, or in its file to another place."""
+    is_same = event.next_file == event.file
+    if is_older(event.next_file, event.file) or (is_same and not is_internal(event)):
+        raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
+    if is_same:
+        check_place_of(event, event.position)
+
+
+def check_place_of(event: RotateEvent, due: int) -> None:
+    """Raise ``DecodeError`` if a ROTATE leads to another place of the file than the one that is due."""
+    if event.next_position != due:
+        raise DecodeError(
+            f"the source goes on at {event.next_file}:{event.next_position}: events are missing, or come again",
+            event.next_file,
+            due,
+        )
 
 
 def is_behind_description(decoder: EventDecoder, position: int) -> bool:

@@ -25,7 +25,7 @@ from protocol.errors import ProtocolError
 from protocol.gtid import AnyGtidSet, Gtid, MariadbGtid
 from protocol.records import record
 
-from ..source.dump import is_behind_description, is_internal
+from ..source.dump import check_rotate, is_behind_description, is_internal
 from ..source.same_log import note_file
 from ..source.server_facts import Identity
 from ..transactions.boundary import Progress
@@ -110,6 +110,7 @@ class Follower:
         self._last = "", 0, b""
         # The event that the source sends first, because it was read before: see ``last_event``.
         self._again = b""
+        self._awaits_rotate = True
         # No transaction has come yet of a log that is read by a GTID set.
         self._is_passing = False
 
@@ -198,6 +199,7 @@ class Follower:
         self._is_by_gtid = is_by_gtid
         self._is_passing = not progress.file
         self._again = again
+        self._awaits_rotate = True
         self._description = b""
         self._on_file = on_file
 
@@ -226,6 +228,8 @@ class Follower:
         if isinstance(event, FormatDescriptionEvent):
             self._description = raw
             self._on_file(event, progress)
+        elif isinstance(event, RotateEvent):
+            check_rotate(event)
         if event is not None:
             self._look_at(event)
         if self._is_spooling:
@@ -281,6 +285,9 @@ class Follower:
             self._description = raw
             self._on_file(event, progress)
         elif isinstance(event, RotateEvent):
+            is_first, self._awaits_rotate = self._awaits_rotate, False
+            if not is_first:
+                check_rotate(event)
             progress.follow(event, decoder.file, decoder.position)
         elif isinstance(event, HeartbeatEvent):
             self.is_idle = True

@@ -57,14 +57,13 @@ from protocol.binlog.events import (
 )
 from protocol.constants import HEARTBEATS, ROW_CODES
 from protocol.conversation.packets import BULK_SIZE, LARGE_BULK_SIZE
-from protocol.errors import DecodeError, ProtocolError, ReplicaError, SourceChangedError
-from protocol.position import is_older
+from protocol.errors import DecodeError, ProtocolError, ReplicaError
 from protocol.records import record
 from protocol.rows.table import Table
 
 from ..schemas.schema_tracker import SchemaTracker
 from ..snapshot.marks import Place
-from ..source.dump import Dump, is_behind_description, is_internal
+from ..source.dump import Dump, check_place_of, check_rotate, is_behind_description, is_internal
 from ..source.open_dump import Broken
 from ..source.same_log import take_file
 from ..source.semi_sync import confirmed_place
@@ -307,8 +306,8 @@ class Delivery:
             take_file(event, self._account.progress, self.dump.source)
             self._names.take_file(self._account.progress.begun)
         self._names.follow([event])
-        if isinstance(event, RotateEvent):
-            self._check_rotate(event)
+        if isinstance(event, RotateEvent) and not self._awaits_rotate:
+            check_rotate(event)
         if not self._decoder.file and not isinstance(event, HeartbeatEvent):
             raise ProtocolError("the source sends events of its log before the name of their file")
         if is_internal(event):
@@ -432,24 +431,6 @@ class Delivery:
                 event.header.type,
             )
 
-    def _check_rotate(self, event: RotateEvent) -> None:
-        """Raise an error if the source goes back, or in a file to another place than where it is."""
-        if self._awaits_rotate:
-            return
-        is_same = event.next_file == event.file
-        if is_older(event.next_file, event.file) or (is_same and not is_internal(event)):
-            raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
-        if is_same:
-            self._check_place(event, event.position)
-
-    def _check_place(self, event: RotateEvent, due: int) -> None:
-        if event.next_position != due:
-            raise DecodeError(
-                f"the source goes on at {event.next_file}:{event.next_position}: events are missing, or come again",
-                event.next_file,
-                due,
-            )
-
     def _take_artificial_rotate(self, event: RotateEvent) -> None:
         progress = self._account.progress
         is_first, self._awaits_rotate = self._awaits_rotate, False
@@ -460,7 +441,7 @@ class Delivery:
             if progress.file not in ("", event.next_file):
                 raise ProtocolError(f"asked for {progress.file}, the source begins with {event.next_file}")
             if self._replay is None:
-                self._check_place(event, self.dump.start_point.position)
+                check_place_of(event, self.dump.start_point.position)
         if self._replay is None:
             progress.follow(event, *self._place)
 

@@ -10,13 +10,14 @@ pytest.importorskip("pyarrow")
 
 from protocol.binlog.decoder import EventDecoder
 from protocol.constants import EventType
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, ReplicaError
 from protocol.gtid import GtidSet
 from replica.spool.follower import Follower
 from replica.spool.offsets import Offset
 from replica.spool.spool import Spool
 from replica.transactions.boundary import Progress
 from tests.support.log_builder import SOURCE_ID, LogBuilder
+from tests.support.raw_events import rotate
 
 SERVER = (str(SOURCE_ID), 1)
 
@@ -74,5 +75,24 @@ def test_a_gap_between_transactions(tmp_path: Path, is_by_gtid: bool) -> None:
         else:
             with pytest.raises(ProtocolError, match="left out events"):
                 follower.feed(log.event(end))
+    finally:
+        spool.close()
+
+
+@pytest.mark.parametrize("artificial", [0, 0x20])
+def test_a_rotate_that_leads_back(tmp_path: Path, artificial: int) -> None:
+    """What came again went into the spool once more."""
+    file = "binlog.000003"
+    log = LogBuilder(checksum=False)
+    log.transaction([1])
+    spool = Spool(str(tmp_path))
+    try:
+        follower = Follower(spool, Offset(file, 4, None, *SERVER), look=lambda event: None)
+        progress = Progress(file, 4, None, has_gtids=False)
+        follower.open(EventDecoder(file=file), progress, SERVER, 0, has_gtids=False)
+        for raw in (rotate(file, flags=0x20), *map(log.event, range(len(log.offsets)))):
+            follower.feed(raw)
+        with pytest.raises(ReplicaError, match=r"goes back from|goes on at"):
+            follower.feed(rotate(file, flags=artificial))
     finally:
         spool.close()
