@@ -190,6 +190,7 @@ class BinlogRelay:
             self._opening.cancel()
         if self._session is not None:
             self._session.abort()
+        self._schemas.abort()
 
     def _lost(self, error: ReplicaError, folder: RelayFolder) -> None:
         """Note a failed connection. Raises an error that trying again does not help."""
@@ -229,7 +230,7 @@ class BinlogRelay:
                 await self._copy_once(dump, start, source, copy)
             else:
                 await dump.start()
-                await self._copy(dump, copy)
+                await self._copy(dump, source, copy)
         finally:
             self._bytes_before += session.bytes_received
             self._session = None
@@ -285,7 +286,7 @@ class BinlogRelay:
             )
         return StartPoint(names[-1], FIRST_POSITION)
 
-    async def _copy(self, dump: Dump, copy: "_Copy") -> None:
+    async def _copy(self, dump: Dump, source: Source, copy: "_Copy") -> None:
         while not self._closing.is_set():
             received = dump.session.bytes_received
             events = await dump.read(_IDLE if copy.folder.is_unsynced else None)
@@ -293,6 +294,8 @@ class BinlogRelay:
                 self._newest = None
             self._take(copy, events or [])
             await self._sync(copy.folder, is_idle=events is None)
+            if events is None:
+                await copy.schemas.learn(dump.session, source)
 
     async def _copy_once(self, dump: Dump, start: StartPoint, source: Source, copy: "_Copy") -> None:
         """Copy to the end of the log with a dump that does not wait for new events."""
@@ -301,6 +304,7 @@ class BinlogRelay:
             self._take(copy, events)
             await self._sync(copy.folder, is_idle=False)
         copy.folder.check_end()
+        await copy.schemas.learn(dump.session, source)
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
         before = copy.events

@@ -3,8 +3,8 @@
     information_schema, statements of the log -> SchemaTracker -> relay.schemas
 
 The tables are read when the relay connects for the first time; from there on the statements that it copies are
-followed, each before it is written. Rows are not looked at. ``open_binlog``, ``BinlogServer`` and Spark read the
-file.
+followed, each before it is written. Where one does not tell columns, the source is asked for them once the log is
+idle. Rows are not looked at. ``open_binlog``, ``BinlogServer`` and Spark read the file.
 """
 
 import logging
@@ -21,10 +21,11 @@ from ..config.log_facts import log_facts
 from ..config.options import Options
 from ..config.schema_store import FileSchemaStore
 from ..files.table_descriptions import RELAY_STORE
+from ..schemas.catalog import Catalog
 from ..schemas.logged_statements import LogTraits
 from ..schemas.past_history import is_doubtful
 from ..schemas.reading import TableReader, traits_of
-from ..schemas.reconciliation import only_tables
+from ..schemas.reconciliation import Reconciliation, only_tables
 from ..schemas.schema_keeper import stored_history
 from ..schemas.schema_tracker import SchemaTracker, write_unsaved
 from ..schemas.shape import Shape
@@ -32,6 +33,7 @@ from ..schemas.stored_log import identity_of
 from ..schemas.timeline import SchemaHistory
 from ..schemas.touched import touched_by
 from ..server.served_log import FileEvents
+from ..source.second_connection import SecondConnection
 from ..source.server_facts import Source
 from ..source.session import Session
 
@@ -54,6 +56,7 @@ class RelaySchemas:
         self._tracker = SchemaTracker(options)
         self._traits = LogTraits(is_mariadb=False, version=())
         self._decoder = EventDecoder()
+        self._connection: SecondConnection | None = None
 
     async def open(self, session: Session, source: Source, start: BinlogPosition | None) -> None:
         """Take up the history where the files end (``start``; None: there are none), or read the tables.
@@ -82,6 +85,27 @@ class RelaySchemas:
         self.save()
         if not source.is_relay and (history is None or not history.catalog.listed):
             await self._warn_of_names(session)
+
+    async def learn(self, session: Session, source: Source) -> None:
+        """At the end of the log: ask the source for columns that statements did not tell, and save them."""
+        tracker = self._tracker
+        known = Catalog() if tracker.history is None else tracker.history.catalog
+        tracker.compared({table for table in tracker.changed if not is_doubtful(known.get(table))})
+        if not tracker.changed:
+            return
+        self._connection = connection = SecondConnection(session.options, "SET SESSION lock_wait_timeout = 1")
+        reconciliation = Reconciliation(tracker, connection)
+        try:
+            await reconciliation.run(source)
+        finally:
+            await reconciliation.wait_ended()
+            await connection.aclose()
+        self.save()
+
+    def abort(self) -> None:
+        """Let a question to the source end at once."""
+        if self._connection is not None:
+            self._connection.abort()
 
     async def _warn_of_names(self, session: Session) -> None:
         """Warn that readers of the rows will get no column names. The copy is right."""

@@ -200,3 +200,47 @@ async def test_a_store_that_is_older_than_the_files(
         run_all(server, schema, LATER[4:])
         await run_once(server, user, folder)
     assert rows_in(folder, schema) == ROWS
+
+
+CONVERT = "ALTER TABLE t CONVERT TO CHARACTER SET cp1251"
+
+
+def rows_told(files: Path, schema: str) -> list[dict[str, Any]]:
+    """The rows whose columns are known."""
+    with replica.open_binlog(files, on_schema_mismatch="positional") as log:
+        return [
+            change.after or {}
+            for event in log
+            if is_of(event, schema) and "@2" not in event.table.column_names
+            for change in event.changes()
+        ]
+
+
+async def test_columns_that_no_statement_tells(server: Server, schema: str, tmp_path: Path) -> None:
+    """A relay asks for them when the log is idle. Their rows had no names until it connected again."""
+    run_all(server, schema, ["CREATE TABLE t (a INT, e ENUM('ä', 'b') CHARACTER SET latin1)"])
+    begin_log(server)
+    with user_of(server) as user:
+        relay = BinlogRelay(server.dsn(user, PASSWORD), tmp_path, start="now")
+        running = asyncio.create_task(relay.run())
+        async with asyncio.timeout(SECONDS):
+            while relay.position is None or relay.position < end_of_log(server):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            run_all(server, schema, [CONVERT, "INSERT INTO t VALUES (1, 'b')"])
+            while rows_told(tmp_path, schema) != [{"a": 1, "e": "b"}]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await relay.aclose()
+        await running
+
+
+async def test_columns_that_no_statement_tells_before_the_end(
+    server: Server, schema: str, tmp_path: Path
+) -> None:
+    """A relay that copies up to the end of the log asks there: before the next time the table may be gone."""
+    run_all(server, schema, ["CREATE TABLE t (a INT, e ENUM('ä', 'b') CHARACTER SET latin1)"])
+    begin_log(server)
+    with user_of(server) as user:
+        for statements in ([], [CONVERT], ["INSERT INTO t VALUES (1, 'b')", "DROP TABLE t"]):
+            run_all(server, schema, statements)
+            await run_once(server, user, tmp_path, start="now")
+    assert rows_told(tmp_path, schema) == [{"a": 1, "e": "b"}]
