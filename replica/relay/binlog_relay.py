@@ -190,7 +190,6 @@ class BinlogRelay:
             self._opening.cancel()
         if self._session is not None:
             self._session.abort()
-        self._schemas.abort()
 
     def _lost(self, error: ReplicaError, folder: RelayFolder) -> None:
         """Note a failed connection. Raises an error that trying again does not help."""
@@ -234,6 +233,7 @@ class BinlogRelay:
         finally:
             self._bytes_before += session.bytes_received
             self._session = None
+            await self._schemas.close()
             await session.aclose()
 
     def _warn_of_statements(self, source: Source) -> None:
@@ -295,7 +295,7 @@ class BinlogRelay:
             self._take(copy, events or [])
             await self._sync(copy.folder, is_idle=events is None)
             if events is None:
-                await copy.schemas.learn(dump.session, source)
+                copy.schemas.learn(dump.session, source)
 
     async def _copy_once(self, dump: Dump, start: StartPoint, source: Source, copy: "_Copy") -> None:
         """Copy to the end of the log with a dump that does not wait for new events."""
@@ -304,7 +304,7 @@ class BinlogRelay:
             self._take(copy, events)
             await self._sync(copy.folder, is_idle=False)
         copy.folder.check_end()
-        await copy.schemas.learn(dump.session, source)
+        await copy.schemas.learn_now(dump.session, source)
 
     def _take(self, copy: "_Copy", events: list[bytes]) -> None:
         before = copy.events

@@ -7,6 +7,7 @@ followed, each before it is written. Where one does not tell columns, the source
 idle. Rows are not looked at. ``open_binlog``, ``BinlogServer`` and Spark read the file.
 """
 
+import asyncio
 import logging
 import os
 from typing import Final
@@ -56,7 +57,7 @@ class RelaySchemas:
         self._tracker = SchemaTracker(options)
         self._traits = LogTraits(is_mariadb=False, version=())
         self._decoder = EventDecoder()
-        self._connection: SecondConnection | None = None
+        self._learning: asyncio.Task[None] | None = None
 
     async def open(self, session: Session, source: Source, start: BinlogPosition | None) -> None:
         """Take up the history where the files end (``start``; None: there are none), or read the tables.
@@ -86,15 +87,20 @@ class RelaySchemas:
         if not source.is_relay and (history is None or not history.catalog.listed):
             await self._warn_of_names(session)
 
-    async def learn(self, session: Session, source: Source) -> None:
-        """At the end of the log: ask the source for columns that statements did not tell, and save them."""
-        tracker = self._tracker
-        known = Catalog() if tracker.history is None else tracker.history.catalog
-        tracker.compared({table for table in tracker.changed if not is_doubtful(known.get(table))})
-        if not tracker.changed:
+    def learn(self, session: Session, source: Source) -> None:
+        """Beside the copying: ask the source for columns that statements did not tell. Raises ``CheckpointError``."""
+        if self._learning is None or self._learning.done():
+            self._raise_error()
+            self._learning = (
+                asyncio.create_task(self.learn_now(session, source)) if self._lacks_any() else None
+            )
+
+    async def learn_now(self, session: Session, source: Source) -> None:
+        """The same, and wait until they are saved."""
+        if not self._lacks_any():
             return
-        self._connection = connection = SecondConnection(session.options, "SET SESSION lock_wait_timeout = 1")
-        reconciliation = Reconciliation(tracker, connection)
+        connection = SecondConnection(session.options, "SET SESSION lock_wait_timeout = 1")
+        reconciliation = Reconciliation(self._tracker, connection)
         try:
             await reconciliation.run(source)
         finally:
@@ -102,10 +108,23 @@ class RelaySchemas:
             await connection.aclose()
         self.save()
 
-    def abort(self) -> None:
-        """Let a question to the source end at once."""
-        if self._connection is not None:
-            self._connection.abort()
+    def _lacks_any(self) -> bool:
+        """Whether columns of a table are not known that a statement has changed since they were asked for."""
+        tracker = self._tracker
+        known = Catalog() if tracker.history is None else tracker.history.catalog
+        tracker.compared({table for table in tracker.changed if not is_doubtful(known.get(table))})
+        return bool(tracker.changed)
+
+    def _raise_error(self) -> None:
+        if self._learning is not None and not self._learning.cancelled():
+            self._learning.result()
+
+    async def close(self) -> None:
+        """End what is asked of the source, as the connection to it ends."""
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait((self._learning,))
+            self._learning = None
 
     async def _warn_of_names(self, session: Session) -> None:
         """Warn that readers of the rows will get no column names. The copy is right."""
