@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -151,55 +152,52 @@ def test_a_delta_table_that_was_restored(spark: SparkSession, tmp_path: Path, so
     run_to_end(spark, source, target)
 
 
-@pytest.mark.parametrize(
-    ("form", "log"), [("parquet", "commits"), ("parquet", "offsets"), ("delta", "commits")]
-)
+def delete(file: Path) -> None:
+    file.unlink()
+    (file.parent / f".{file.name}.crc").unlink()
+
+
 def test_a_damaged_file_is_deleted_as_the_error_says(
-    spark: SparkSession, tmp_path: Path, source: dict[str, str], form: Literal["parquet", "delta"], log: str
+    spark: SparkSession, tmp_path: Path, source: dict[str, str]
 ) -> None:
     target = tmp_path / "t"
-    checkpoint = Path(state_of(str(target)).checkpoint)
-
-    def run() -> list[str]:
-        await_queries(changelog.start(spark, source, str(target), format=form, pace=Pace(once=True)))
-        if form == "delta":
-            return sorted(DeltaTable(target).to_pyarrow_table()["seq"].to_pylist())
-        return sorted(row.seq for row in spark.read.parquet(str(target)).collect())
-
-    def delete(file: Path) -> None:
-        file.unlink()
-        (file.parent / f".{file.name}.crc").unlink()
-
-    rows = run()
-    names = (file.name for file in (checkpoint / log).iterdir())
-    last = checkpoint / log / max((name for name in names if name.isdecimal()), key=int)
+    run_to_end(spark, source, target)
+    rows = DeltaTable(target).to_pyarrow_table()["seq"].to_pylist()
+    last = max((Path(state_of(str(target)).checkpoint) / "commits").glob("[0-9]*"), key=number_of)
     os.truncate(last, 0)
-    if log == "offsets":
-        # The job was killed before the rows were written.
-        delete(checkpoint / "commits" / last.name)
-        delete(target / "_spark_metadata" / last.name)
     with pytest.raises(CheckpointError, match=rf"delete the file, and \.{last.name}\.crc beside it"):
-        run()
+        run_to_end(spark, source, target)
     delete(last)
-    assert run() == rows
+    run_to_end(spark, source, target)
+    assert DeltaTable(target).to_pyarrow_table()["seq"].to_pylist() == rows
     assert len(rows) == len(set(rows)) > 0
 
 
+def number_of(file: Path) -> int:
+    return int(file.stem)
+
+
 @pytest.mark.parametrize(
-    ("lists", "empty", "begun", "done", "remedy"),
+    ("lists", "empty", "begun", "done", "deleted"),
     [
-        (["9.compact", "10", "11"], "11", 11, 10, "delete it, each with"),
-        (["9.compact", "10", "11"], "11", 11, 11, r"delete it and \S*/commits/11, each with"),
-        (["9.compact", "10"], "10", 11, 10, r"delete it and \S*/commits/10 and \S*/offsets/11, each with"),
-        (["8", "9.compact"], "9.compact", 9, 8, "delete it, each with"),
-        (["9.compact", "10", "11"], "10", 11, 10, "the file is damaged: restore"),
-        (["9.compact", "10"], "9.compact", 10, 10, "the file is damaged: restore"),
+        (["9.compact", "10", "11"], "11", 11, 10, ["_spark_metadata/11"]),
+        (["9.compact", "10", "11"], "11", 11, 11, ["commits/11", "_spark_metadata/11"]),
+        (["9.compact", "10"], "10", 11, 10, ["offsets/11", "commits/10", "_spark_metadata/10"]),
+        (["8", "9.compact"], "9.compact", 9, 8, ["_spark_metadata/9.compact"]),
+        (["9.compact", "10"], "10", 10, 10, ["commits/10", "_spark_metadata/10"]),
+        (
+            ["9.compact", "10", "11"],
+            "10",
+            11,
+            10,
+            ["offsets/11", "commits/10", "_spark_metadata/10", "_spark_metadata/11"],
+        ),
         (["8", "9.compact"], "8", 9, 9, None),
-        (["0"], "0", 0, -1, "delete it, each with"),
+        (["0"], "0", 0, -1, ["_spark_metadata/0"]),
     ],
 )
 def test_an_empty_list_of_the_sink(
-    tmp_path: Path, lists: list[str], empty: str, begun: int, done: int, remedy: str | None
+    tmp_path: Path, lists: list[str], empty: str, begun: int, done: int, deleted: list[str] | None
 ) -> None:
     state = state_of(str(tmp_path / "t"))
     for folder, names, text in (
@@ -211,42 +209,42 @@ def test_an_empty_list_of_the_sink(
         for name in names:
             (folder / str(name)).write_text(text)
     os.truncate(tmp_path / "t" / "_spark_metadata" / empty, 0)
-    says = (
-        contextlib.nullcontext()
-        if remedy is None
-        else pytest.raises(CheckpointError, match=f"/{empty}: the file is empty .* -- {remedy}")
-    )
-    with says:
+    if deleted is None:
+        check_file_sink(str(tmp_path / "t"), state)
+        return
+    said = ", ".join(rf"\S*/{name}" for name in deleted)
+    with pytest.raises(CheckpointError, match=f"/{empty}: the file is empty .* -- delete {said}, each with"):
         check_file_sink(str(tmp_path / "t"), state)
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_the_micro_batch_of_an_empty_list_is_run_again(
-    spark: SparkSession, tmp_path: Path, source: dict[str, str], is_done: bool
+@pytest.mark.parametrize("empty", [["_spark_metadata"], ["offsets", "commits", "_spark_metadata"]])
+def test_micro_batches_of_empty_files_are_run_again(
+    spark: SparkSession, tmp_path: Path, source: dict[str, str], empty: list[str], is_done: bool
 ) -> None:
-    """As a power failure leaves it: the sink passed over a micro-batch that was not done, and its rows were lost."""
+    """As a power failure leaves them. The sink passed over a micro-batch that was not done, and rows were lost."""
     target = tmp_path / "t"
+    checkpoint = Path(state_of(str(target)).checkpoint)
 
     def run() -> list[int]:
         await_queries(changelog.start(spark, source, str(target), pace=Pace(once=True)))
         return sorted(row.seq for row in spark.read.parquet(str(target)).collect())
 
-    def delete(file: Path) -> None:
-        file.unlink()
-        (file.parent / f".{file.name}.crc").unlink()
-
     rows = run()
-    last = max((target / "_spark_metadata").glob("[0-9]*"), key=lambda file: int(file.stem))
-    commit = Path(state_of(str(target)).checkpoint) / "commits" / last.stem
     if not is_done:
-        delete(commit)
-    os.truncate(last, 0)
-    with pytest.raises(CheckpointError, match="the file is empty"):
-        run()
-    delete(last)
-    if is_done:
-        delete(commit)
-    assert run() == rows
+        delete(max((checkpoint / "commits").glob("[0-9]*"), key=number_of))
+    for folder in (checkpoint / "offsets", checkpoint / "commits", target / "_spark_metadata"):
+        if folder.name in empty:
+            for file in sorted(folder.glob("[0-9]*"), key=number_of)[-2:]:
+                os.truncate(file, 0)
+    found: list[int] = []
+    while not found:
+        try:
+            found = run()
+        except CheckpointError as error:
+            for name in re.findall(r"(?:-- delete|,) (/\S*)(?=,)", str(error)):
+                delete(Path(name))
+    assert found == rows
     assert len(rows) == len(set(rows)) > 0
 
 
@@ -333,17 +331,21 @@ def test_an_empty_commit_of_a_delta_table(
 @pytest.mark.parametrize(
     ("name", "written", "done", "remedy"),
     [
-        ("commits/2", 2, 2, "delete the file, and .2.crc beside it: its micro-batch is run again"),
+        ("commits/2", 2, 2, r"delete \S*/offsets/3, \S*/commits/2, \S*/_spark_metadata/2, each"),
         (
             "offsets/3",
             2,
             2,
-            "delete the file, and .3.crc beside it: the target has nothing of its micro-batch",
+            r"delete \S*/offsets/3, each with its .crc file beside it: the micro-batches from 3 on",
         ),
-        # The next micro-batch would be planned from there.
-        ("offsets/3", 3, 2, "restore the checkpoint and the target"),
-        ("offsets/3", 3, 3, "restore the checkpoint and the target"),
-        ("offsets/2", 2, 2, "restore the checkpoint and the target"),
+        ("offsets/3", 3, 2, r"delete \S*/offsets/3, \S*/_spark_metadata/3, each"),
+        ("offsets/3", 3, 3, r"delete \S*/offsets/3, \S*/commits/3, \S*/_spark_metadata/3, each"),
+        (
+            "offsets/2",
+            2,
+            2,
+            r"delete \S*/offsets/2, \S*/offsets/3, \S*/commits/2, \S*/_spark_metadata/2, each",
+        ),
         ("metadata", 2, 2, "restore the checkpoint and the target"),
         ("offsets/1", 2, 2, None),
         ("commits/1", 2, 2, None),
@@ -372,6 +374,15 @@ def test_a_damaged_checkpoint_of_a_changelog_in_parquet(
         else pytest.raises(CheckpointError, match=f"{name}: .*{remedy}")
     )
     with says:
+        check_file_sink(str(tmp_path / "t"), state)
+
+
+def test_the_first_offsets_are_not_planned_anew(tmp_path: Path) -> None:
+    """They say where the log is read from."""
+    state = state_of(str(tmp_path / "t"))
+    Path(state.checkpoint, "offsets").mkdir(parents=True)
+    Path(state.checkpoint, "offsets", "0").touch()
+    with pytest.raises(CheckpointError, match=r"offsets/0: .* restore the checkpoint and the target"):
         check_file_sink(str(tmp_path / "t"), state)
 
 

@@ -94,10 +94,12 @@ def check_metadata(checkpoint: str, storage: Mapping[str, str]) -> str | None:
         return None
 
 
-def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None = None) -> None:
+def check_logs(
+    checkpoint: str, storage: Mapping[str, str], remedy: Callable[[str, int], str] | None = None
+) -> None:
     """Raises ``CheckpointError`` if a file is damaged with which Spark goes on: its own error has no remedy.
 
-    ``written``: the last micro-batch in the target, which has all rows of one or none.
+    ``remedy``: what helps against the damaged file of a log and a micro-batch, if the target lets more be done.
     """
     begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
     checks = [("offsets", number, end_of) for number in (begun - 1, begun)] + [("commits", done, _commit_at)]
@@ -109,13 +111,8 @@ def check_logs(checkpoint: str, storage: Mapping[str, str], written: int | None 
             # Spark deletes old ones.
             continue
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            remedy = REMEDY
-            delete = f"delete the file{_with_checksum(checkpoint, number)}"
-            if log == "commits":
-                remedy = f"{delete}: its micro-batch is run again, and the target has it once"
-            elif written is not None and max(written, done) < begun == number:
-                remedy = f"{delete}: the target has nothing of its micro-batch, which is planned anew"
-            raise CheckpointError(f"{checkpoint}/{log}/{number}: {error} -- {remedy}") from error
+            helps = _remedy(checkpoint, log, number) if remedy is None else remedy(log, number)
+            raise CheckpointError(f"{checkpoint}/{log}/{number}: {error} -- {helps}") from error
 
 
 def has_query(checkpoint: str, storage: Mapping[str, str]) -> bool:
@@ -181,12 +178,12 @@ def _commit_at(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
     json.loads(said)
 
 
-def _with_checksum(place: str, number: int) -> str:
-    """What an advice to delete a file of a metadata log adds: on a disk Hadoop keeps its checksum beside it.
-
-    The checksum would be in the way of the new file's: Spark takes it for another query's.
-    """
-    return "" if local_path(place) is None else f", and .{number}.crc beside it"
+def _remedy(checkpoint: str, log: str, number: int) -> str:
+    if log == "offsets":
+        return REMEDY
+    # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
+    checksum = "" if local_path(checkpoint) is None else f", and .{number}.crc beside it"
+    return f"delete the file{checksum}: its micro-batch is run again, and the target has it once"
 
 
 def has_begun(checkpoint: str, batch: int, storage: Mapping[str, str]) -> bool:

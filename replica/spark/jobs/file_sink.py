@@ -10,12 +10,13 @@ earlier rows would be missing.
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileInfo, FileSelector
 
 import replica.spark
 from protocol.errors import CheckpointError, ConfigurationError
@@ -40,8 +41,9 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
     written = last_number(f"{target}/{SINK_LOG}", storage)
     check_place(state.checkpoint, target, written, storage)
     check_metadata(state.checkpoint, storage)
-    check_logs(state.checkpoint, storage, written)
-    _check_lists(target, state, written, storage)
+    remedy = partial(_going_back, target, state.checkpoint, storage)
+    check_logs(state.checkpoint, storage, remedy)
+    _check_lists(target, storage, remedy)
     has_begun = last_number(f"{state.checkpoint}/offsets", storage) >= 0
     if written < 0 and not has_begun and has_partitions(target, storage):
         raise ConfigurationError(
@@ -50,30 +52,53 @@ def check_file_sink(target: str, state: State, storage: Mapping[str, str] = NO_S
         )
 
 
-def _check_lists(target: str, state: State, written: int, storage: Mapping[str, str]) -> None:
+def _check_lists(target: str, storage: Mapping[str, str], remedy: Callable[[str, int], str]) -> None:
     """Raises ``CheckpointError`` if a list of a micro-batch's files is empty: the sink takes it for written."""
-    folder, checkpoint = f"{target}/{SINK_LOG}", state.checkpoint
-    system, path = system_of(local_path(folder) or folder, storage)
-    found = [
-        (int(number), info)
-        for info in system.get_file_info(FileSelector(path, allow_not_found=True))
-        if (number := info.base_name.removesuffix(_COMPACT)).isdecimal()
-    ]
+    found = _files(f"{target}/{SINK_LOG}", storage)
     # A list of all files so far stands for those before it.
     begin = max((number for number, info in found if info.base_name.endswith(_COMPACT)), default=0)
-    for number, info in sorted((one for one in found if one[0] >= begin), key=itemgetter(0)):
-        if info.size:
-            continue
-        remedy = REMEDY
-        if number == written:
-            begun, done = (last_number(f"{checkpoint}/{log}", storage) for log in ("offsets", "commits"))
-            also = [f"{checkpoint}/commits/{number}"] * (done >= number)
-            also += [f"{checkpoint}/offsets/{begun}"] * (begun > number)
-            checksums = "" if local_path(target) is None else ", each with its .N.crc beside it"
-            remedy = f"delete {' and '.join(['it', *also])}{checksums}: its micro-batch is run again"
-        raise CheckpointError(
-            f"{folder}/{info.base_name}: the file is empty (a power failure may leave it so) -- {remedy}"
-        )
+    for number, info in found:
+        if number >= begin and not info.size:
+            raise CheckpointError(
+                f"{target}/{SINK_LOG}/{info.base_name}: the file is empty (a power failure may leave it so) -- "
+                f"{remedy(SINK_LOG, number)}"
+            )
+
+
+def _going_back(target: str, checkpoint: str, storage: Mapping[str, str], log: str, number: int) -> str:
+    """The files to delete, so that a micro-batch and all later ones are run again.
+
+    Without their lists no reader sees what they wrote. The first one keeps its offsets, unless these are damaged.
+    """
+    if (log, number) == ("offsets", 0):
+        # It says where the log is read from.
+        return REMEDY
+    first_offsets = number + (log != "offsets")
+    firsts = {
+        f"{checkpoint}/offsets": first_offsets,
+        f"{checkpoint}/commits": number,
+        f"{target}/{SINK_LOG}": number,
+    }
+    files = [
+        f"{folder}/{info.base_name}"
+        for folder, first in firsts.items()
+        for found, info in _files(folder, storage)
+        if found >= first
+    ]
+    # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
+    checksums = "" if local_path(target) is None else ", each with its .crc file beside it"
+    said = f"the micro-batches from {number} on are run again, if the source still has their log"
+    return f"delete {', '.join(files)}{checksums}: {said}"
+
+
+def _files(folder: str, storage: Mapping[str, str]) -> list[tuple[int, FileInfo]]:
+    """The files of a metadata log of Spark, by the number of the micro-batch."""
+    system, path = system_of(local_path(folder) or folder, storage)
+    found = [
+        (info.base_name.removesuffix(_COMPACT), info)
+        for info in system.get_file_info(FileSelector(path, allow_not_found=True))
+    ]
+    return sorted(((int(number), info) for number, info in found if number.isdecimal()), key=itemgetter(0))
 
 
 def check_shared(spark: "SparkSession", target: str) -> None:
