@@ -15,20 +15,24 @@ _Result = TypeVar("_Result")
 
 
 class HelperThread:
-    """One thread, which does what it is given, in order."""
+    """One thread, which does what it is given, in order. Raises ``RuntimeError`` if it is no thread of its own."""
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="replica-sync", daemon=True)
         self._thread.start()
+        try:
+            self.submit(_check_thread).result()
+        except BaseException:
+            self.end()
+            raise
 
     def submit(self, work: Callable[[], _Result]) -> Future[_Result]:
-        """Call ``work`` in the thread. Raises ``RuntimeError`` in the future if that is no thread of its own."""
+        """Call ``work`` in the thread."""
         future: Future[_Result] = Future()
 
         def task() -> None:
             try:
-                _check_thread()
                 result = work()
             except BaseException as error:
                 future.set_exception(error)

@@ -180,6 +180,9 @@ class LoopDriver:
             self.fetched = items, await items.__anext__()
 
     def _wait(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if is_loop_running() and self._helper is None:
+            # If it is refused, there is no loop yet that nobody could end.
+            self._helper = HelperThread()
         # Made here: the helper thread must not make another one meanwhile.
         loop = self._runner.get_loop()
         if self._is_torn:
@@ -267,8 +270,7 @@ class LoopDriver:
 
     def _wait_for_helper(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.current_task()
-        if self._helper is None:
-            self._helper = HelperThread()
+        assert self._helper is not None
         future = self._helper.submit(lambda: self._runner.run(work))
         try:
             while not wait((future,), _LOOK).done:
@@ -352,7 +354,7 @@ class LoopDriver:
                 _undisturbed(self._renew_loop)
 
     def _end_loop(self) -> None:
-        if is_loop_running():
+        if self._selector is not None and is_loop_running():
             self._helper = self._helper or HelperThread()
             self._helper.submit(self._runner.close).result()
         else:
@@ -366,6 +368,7 @@ class LoopDriver:
         self._runner = self._new_runner()
 
     def _new_runner(self) -> asyncio.Runner:
+        self._selector = None
         # With a factory of its own it leaves the thread's current event loop alone.
         return asyncio.Runner(loop_factory=self._new_loop)
 

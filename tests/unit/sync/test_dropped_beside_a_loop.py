@@ -14,6 +14,7 @@ import pytest
 
 import replica.sync
 from replica.demo import DemoSource
+from replica.sync import helper_thread
 from tests.faults.waiting import until
 
 
@@ -112,6 +113,25 @@ def test_a_stream_that_its_owner_listens_to_is_dropped_with_it() -> None:
         next(Owner(source.dsn).stream)
         gc.collect()
     assert any("unclosed <BinlogStream of" in str(one.message) for one in warned)
+
+
+def test_a_stream_in_a_greenlet_beside_another_one_leaves_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error came twice, and behind it that the loop, which nobody had closed, has no descriptor (gevent)."""
+
+    async def greenlet() -> None:
+        with replica.sync.connect("mysql://repl:secret@127.0.0.1:1"):
+            pass
+
+    monkeypatch.setattr(helper_thread, "is_loop_running", lambda: True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(RuntimeError, match="threads are greenlets here") as caught:
+            asyncio.run(greenlet())
+        assert caught.value.__context__ is None
+        del caught
+        gc.collect()
+    assert not [one for one in warned if "event loop" in str(one.message)]
+    assert not _threads()
 
 
 def test_its_batches_hold_it() -> None:
