@@ -95,11 +95,8 @@ _IGNORABLE = int(EventFlag.IGNORABLE)
 # The table id of a rows event that only ends a statement whose tables were all filtered (log_event.cc, m_table_id).
 _DUMMY_TABLE_ID = 0x00FFFFFF
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
-_CHANGING_STATE = HEARTBEATS | {
-    EventType.ROTATE,
-    EventType.FORMAT_DESCRIPTION,
-    EventType.MARIADB_QUERY_COMPRESSED,
-}
+_OF_FILE = frozenset({EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION})
+_CHANGING_STATE = HEARTBEATS | _OF_FILE | {EventType.ROTATE, EventType.MARIADB_QUERY_COMPRESSED}
 # These come again and again, and are kept as they were read.
 _FREQUENT_STATEMENTS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 
@@ -302,8 +299,9 @@ class EventDecoder:
 
     def _follow(self, header: EventHeader, start: int, event: Event | None) -> None:
         """Update the state for later events: file, position, and known tables."""
-        # A format description without a position is the source's repetition for a dump from a later position.
-        is_repeated = header.type == _FORMAT_DESCRIPTION and not header.next_position
+        # Without a position they are the source's repetition for a dump from a later position
+        # (send_format_descriptor_event in MariaDB's sql/sql_repl.cc).
+        is_repeated = header.type in _OF_FILE and not header.next_position
         if not (is_repeated or header.type in HEARTBEATS or header.flags & ARTIFICIAL):
             self.position = start + header.size
         if type(event) is RotateEvent:

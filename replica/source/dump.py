@@ -18,6 +18,7 @@ from protocol.binlog.events import (
     FormatDescriptionEvent,
     HeartbeatEvent,
     RotateEvent,
+    StartEncryptionEvent,
 )
 from protocol.constants import (
     ARTIFICIAL,
@@ -55,7 +56,11 @@ from .sign_of_life import SIGN_OF_LIFE
 
 _LOGGER: Final = logging.getLogger(__name__)
 _SILENT_PERIODS: Final = 2.5
-_BEFORE_FIRST: Final = HEARTBEATS | {EventType.ROTATE, EventType.FORMAT_DESCRIPTION}
+_BEFORE_FIRST: Final = HEARTBEATS | {
+    EventType.ROTATE,
+    EventType.FORMAT_DESCRIPTION,
+    EventType.MARIADB_START_ENCRYPTION,
+}
 # Seconds without an event after which a dump of MariaDB may wait for the end of an older one.
 _HELD_UP_SECONDS: Final = 1.0
 # Seconds between two looks at a dump that writes, and of which nothing arrives.
@@ -297,11 +302,11 @@ def _has(known: AnyGtidSet | None, raw: bytes) -> bool:
 
 
 def is_internal(event: Event) -> bool:
-    """Whether the source made the event for this connection, as the format description in mid-file."""
+    """Whether the source made the event for this connection, as what tells in mid-file how to read the file."""
     header = event.header
     if header.flags & ARTIFICIAL or isinstance(event, HeartbeatEvent):
         return True
-    return isinstance(event, FormatDescriptionEvent) and not header.next_position
+    return isinstance(event, FormatDescriptionEvent | StartEncryptionEvent) and not header.next_position
 
 
 def check_rotate(event: RotateEvent) -> None:

@@ -1,7 +1,8 @@
-"""Logs that real servers have encrypted, copied out with their keys and read without a server."""
+"""Logs that real servers have encrypted: copied out with their keys and read without a server, and streamed."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import tarfile
@@ -15,6 +16,9 @@ from protocol.binlog.events import DeleteRowsEvent, Event, RowsEvent, UpdateRows
 from protocol.errors import ConfigurationError
 from replica.files.binlog_file import KeyFile, open_binlog
 from replica.mysqlbinlog.event_text import TextRenderer, render_text
+from tests.faults.proxy import FaultProxy
+from tests.server.support.faulty_streams import stream_through
+from tests.server.support.streams import MARIADB, SECONDS, end_of_log, take_rows
 from tests.support.encrypted_logs import OPENSSL_FILES
 from tests.support.servers import Server
 
@@ -22,6 +26,7 @@ KEYRING = "/var/lib/mysql-keyring/keyring"
 KEY_FILE = "/etc/mysql/log-keys/keys"
 SECRET = "s3cret"
 ROWS = 300
+PLAIN_KEYS = f"# for tests\n1;{bytes(range(32)).hex()}\n".encode()
 
 
 def put(server: Server, path: str, content: bytes) -> None:
@@ -136,21 +141,8 @@ def test_mysql(extra_server: Callable[..., Server], tmp_path: Path) -> None:
 def test_mariadb(extra_server: Callable[..., Server], tmp_path: Path, algorithm: str, secret: str) -> None:
     server = extra_server("mariadb:11.8")
     # The image has no openssl to encrypt a key file with: this one was made elsewhere.
-    keys = (
-        bytes.fromhex(OPENSSL_FILES[0]) if secret else f"# for tests\n1;{bytes(range(32)).hex()}\n".encode()
-    )
-    put(server, KEY_FILE, keys)
-    settings = [
-        "[mariadbd]",
-        "plugin_load_add=file_key_management",
-        f"file_key_management_filename={KEY_FILE}",
-        f"file_key_management_encryption_algorithm={algorithm}",
-        "encrypt_binlog=ON",
-    ]
-    if secret:
-        settings.append(f"file_key_management_filekey={secret}")
-    put(server, "/etc/mysql/conf.d/encryption.cnf", "\n".join([*settings, ""]).encode())
-    restart(server)
+    keys = bytes.fromhex(OPENSSL_FILES[0]) if secret else PLAIN_KEYS
+    encrypt(server, keys, algorithm, *([f"file_key_management_filekey={secret}"] if secret else []))
     assert server.query("SELECT @@encrypt_binlog, @@file_key_management_encryption_algorithm") == [
         (1, algorithm)
     ]
@@ -168,3 +160,39 @@ def test_mariadb(extra_server: Callable[..., Server], tmp_path: Path, algorithm:
         list(open_binlog(index))
     with pytest.raises(ConfigurationError, match="does not open the log"):
         list(open_binlog(index, key_file={1: bytes(32)}))
+
+
+@pytest.mark.parametrize("name", MARIADB)
+async def test_a_stream_goes_on_in_the_middle_of_a_file(
+    name: str, extra_server: Callable[..., Server]
+) -> None:
+    """The source repeats what tells how the file is encrypted: it was counted as 40 bytes of the log."""
+    server = extra_server(name)
+    encrypt(server, PLAIN_KEYS, "aes_cbc")
+    server.query("CREATE DATABASE d")
+    server.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    async with (
+        asyncio.timeout(SECONDS),
+        FaultProxy(server.port) as proxy,
+        stream_through(proxy, server, start=end_of_log(server), tables="d.t") as stream,
+    ):
+        for number in range(3):
+            server.query(f"INSERT INTO d.t VALUES ({number})")
+            assert await take_rows(stream, 1) == [(number,)]
+            await stream.acknowledge()
+            proxy.cut_now()
+
+
+def encrypt(server: Server, keys: bytes, algorithm: str, *settings: str) -> None:
+    """Have a server of MariaDB encrypt its log from now on."""
+    put(server, KEY_FILE, keys)
+    lines = (
+        "[mariadbd]",
+        "plugin_load_add=file_key_management",
+        f"file_key_management_filename={KEY_FILE}",
+        f"file_key_management_encryption_algorithm={algorithm}",
+        "encrypt_binlog=ON",
+        *settings,
+    )
+    put(server, "/etc/mysql/conf.d/encryption.cnf", "\n".join([*lines, ""]).encode())
+    restart(server)
