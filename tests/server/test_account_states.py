@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-import pymysql
 import pytest
 
 import replica
 from tests.support.servers import Server
 
-from .support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of, take_changes, user_of
+from .support.streams import (
+    MYSQL97_AND_MARIADB118,
+    SECONDS,
+    kill_sessions,
+    sessions_of,
+    stream_of,
+    take_changes,
+    user_of,
+)
 
 ROWS = 50
-SESSIONS = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}'"
 
 
 def fill(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, v INT)")
     server.query(f"INSERT INTO {schema}.t VALUES {', '.join(f'({number}, 0)' for number in range(ROWS))}")
     server.query("FLUSH BINARY LOGS")
-
-
-def kill_sessions(server: Server, user: str) -> None:
-    for (number,) in server.query(SESSIONS.format(user)):
-        try:
-            server.query(f"KILL {number}")
-        except pymysql.OperationalError as error:
-            # It has ended meanwhile.
-            assert error.args[0] == 1094  # noqa: PT017
 
 
 async def pass_to_end(stream: replica.BinlogStream) -> None:
@@ -73,7 +70,7 @@ async def test_an_account_of_one_connection(server: Server, schema: str) -> None
             assert change.after == {"id": ROWS, "v": 1}
         kill_sessions(server, user)
         async with asyncio.timeout(SECONDS):
-            while server.query(SESSIONS.format(user)):  # noqa: ASYNC110
+            while sessions_of(server, user):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         with pytest.raises(replica.PrivilegeError, match="MAX_USER_CONNECTIONS"):
             await copied_by(server, user, f"{schema}.t")

@@ -21,7 +21,15 @@ from tests.faults.proxy import FaultProxy
 from tests.server.support.faulty_streams import FILE_POSITION, GTID, start_of, stream_through
 from tests.support.servers import Server
 
-from .support.streams import MYSQL, MYSQL97_AND_MARIADB118, PASSWORD, end_of_log, take_rows, user_of
+from .support.streams import (
+    MYSQL,
+    MYSQL97_AND_MARIADB118,
+    PASSWORD,
+    end_of_log,
+    kill_sessions,
+    take_rows,
+    user_of,
+)
 
 LIMIT = 10
 
@@ -109,7 +117,7 @@ async def test_privileges_that_were_revoked(server: Server, schema: str, how: st
                 if how == "cut":
                     proxy.cut_now()
                 else:
-                    kill_connections(server, user)
+                    kill_sessions(server, user)
                 error = await end_of(stream)
     assert type(error) is replica.PrivilegeError, repr(error)
 
@@ -120,14 +128,9 @@ async def test_an_account_that_was_dropped(server: Server, schema: str) -> None:
         async with replica.connect(server.dsn(user, PASSWORD), tls="disabled") as stream:
             server.query(f"ALTER USER '{user}'@'%' IDENTIFIED BY 'another'" if server.version > (5, 7) else
                          f"SET PASSWORD FOR '{user}'@'%' = PASSWORD('another')")  # fmt: skip
-            kill_connections(server, user)
+            kill_sessions(server, user)
             error = await end_of(stream)
     assert type(error) is replica.AuthenticationError, repr(error)
-
-
-def kill_connections(server: Server, user: str) -> None:
-    for (number,) in server.query("SELECT id FROM information_schema.processlist WHERE user = %s", user):
-        server.query(f"KILL {number}")
 
 
 @pytest.mark.parametrize("server", MYSQL97_AND_MARIADB118, indirect=True)

@@ -22,7 +22,7 @@ from replica import (
 )
 from tests.support.servers import Server
 
-from .support.streams import end_of_log, executed, stream_of, take_rows, to_the_end, user_of
+from .support.streams import SECONDS, end_of_log, executed, stream_of, take_rows, to_the_end, user_of
 
 
 class Steps:
@@ -159,12 +159,13 @@ async def test_stop_now_while_others_write(server: Server, schema: str) -> None:
 
 async def test_a_stop_at_a_time_to_come_ends_an_idle_stream(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.t (a INT PRIMARY KEY)")
-    [(now,)] = server.query("SELECT UNIX_TIMESTAMP()")
-    stop = datetime.fromtimestamp(now + 3, UTC)
     start = end_of_log(server)
     server.query(f"INSERT INTO {schema}.t VALUES (1)")
-    async with asyncio.timeout(10):  # long before the next sign of life
-        assert await to_the_end(stream_of(server, start=start, stop=stop, tables=f"{schema}.*")) == [(1,)]
+    [(now,)] = server.query("SELECT UNIX_TIMESTAMP()")
+    stop = datetime.fromtimestamp(now + 3, UTC)
+    options: dict[str, Any] = {"tables": f"{schema}.*", "heartbeat": 2 * SECONDS}
+    async with asyncio.timeout(SECONDS):  # long before the next sign of life
+        assert await to_the_end(stream_of(server, start=start, stop=stop, **options)) == [(1,)]
 
 
 async def test_checkpoints_of_another_server(mysql97: Server, mysql56: Server, mariadb118: Server) -> None:

@@ -102,6 +102,22 @@ def user_of(
         server.query(f"DROP USER '{name}'@'%'")
 
 
+def sessions_of(server: Server, user: str) -> list[int]:
+    """The numbers of a user's connections."""
+    rows = server.query("SELECT id FROM information_schema.processlist WHERE user = %s", user)
+    return [number for (number,) in rows]
+
+
+def kill_sessions(server: Server, user: str) -> None:
+    """End a user's connections."""
+    for number in sessions_of(server, user):
+        try:
+            server.query(f"KILL {number}")
+        except pymysql.OperationalError as error:
+            # It has ended meanwhile.
+            assert error.args[0] == 1094  # noqa: PT017
+
+
 async def take(stream: BinlogStream, count: int) -> list[Event]:
     """The next so many events."""
     async with asyncio.timeout(SECONDS):
