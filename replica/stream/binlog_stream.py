@@ -104,7 +104,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     def __del__(self) -> None:
         if not self._has_ended:
-            self._loop.drop(self, self._abort, self._copy.abort, self._upkeep.release)
+            self._loop.drop(self, self._drop)
 
     async def __aenter__(self) -> Self:
         await self._connect()
@@ -314,8 +314,7 @@ class BinlogStream(OneProcess, GroupedStream):
     async def _close_all(self) -> None:
         try:
             await self._work.wait_closed()
-            if self._deliveries.session is not None:
-                await self._deliveries.session.aclose()
+            await self._deliveries.aclose()
             await self._schemas.aclose()
             await self._copy.aclose()
             if not isinstance(self._error, CheckpointError):
@@ -337,9 +336,13 @@ class BinlogStream(OneProcess, GroupedStream):
 
     def _abort(self) -> None:
         self._work.cancel()
-        if self._deliveries.session is not None:
-            self._deliveries.session.abort()
+        self._deliveries.abort()
         self._schemas.abort()
+
+    def _drop(self) -> None:
+        self._abort()
+        self._copy.abort()
+        self._upkeep.release()
 
     async def _connect(self) -> None:
         if self._upkeep.source is not None or self._has_ended:
@@ -349,7 +352,7 @@ class BinlogStream(OneProcess, GroupedStream):
         try:
             await self._open_first(await self._upkeep.load() or self._options.start)
         except BaseException as error:
-            self._upkeep.release()
+            self._drop()
             self._loop.end()
             self._show("closed", error if isinstance(error, ReplicaError) else None)
             raise
@@ -370,8 +373,6 @@ class BinlogStream(OneProcess, GroupedStream):
             self._use(dump)
         except BaseException:
             dump.session.abort()
-            self._schemas.abort()
-            self._copy.abort()
             raise
 
     def _use(self, dump: Dump) -> None:
@@ -382,8 +383,7 @@ class BinlogStream(OneProcess, GroupedStream):
 
     async def _lose(self, error: ReplicaError) -> None:
         """Prepare a reconnect after a failure. If the policy gives up, raise the error, also at every later call."""
-        # After aclose() a pending read fails; that is the normal end.
-        if self._has_ended:
+        if self._has_ended:  # after aclose() a pending read fails; that is the normal end
             raise StopAsyncIteration
         if self._error is None:
             try:

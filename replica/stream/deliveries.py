@@ -81,6 +81,16 @@ class Deliveries:
         if self.broken is not None and isinstance(error, PositionInsideEventError):
             self.broken = self.broken.behind_torn_event()
 
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self.session is not None:
+            self.session.abort()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        if self.session is not None:
+            await self.session.aclose()
+
     def restart(self, difference: CannotResumeError) -> TransactionRestarted:
         """The open transaction cannot go on: void its delivered part, and read it again from its beginning."""
         assert self.broken is not None

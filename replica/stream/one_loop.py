@@ -30,8 +30,8 @@ class OneLoop:
                 "the stream was opened in another event loop: open, iterate and close it below one asyncio.run()"
             )
 
-    def drop(self, stream: object, *ends: Callable[[], None]) -> None:
-        """Nobody holds the open stream any more: call ``ends`` in its loop, and warn, as asyncio's transports do.
+    def drop(self, stream: object, end: Callable[[], None]) -> None:
+        """Nobody holds the open stream any more: call ``end`` in its loop, and warn, as asyncio's transports do.
 
         The garbage collector calls this, in any thread. A forked process leaves the stream to its parent.
         """
@@ -41,7 +41,6 @@ class OneLoop:
         # Before the warning, which may be an error. A loop that has ended closes nothing: its transports do.
         if loop.is_running():
             with contextlib.suppress(RuntimeError):
-                for end in ends:
-                    loop.call_soon_threadsafe(end)
+                loop.call_soon_threadsafe(end)
         text = f"unclosed {stream!r}: a stream is closed by its `async with` (`with` in replica.sync), or aclose()"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=stream)

@@ -56,12 +56,11 @@ class LoopDriver:
         # When ``next`` gives up, by ``time.monotonic``; None: never.
         self._deadline: float | None = None
 
-    def drop(self, *ends: Callable[[], None]) -> None:
-        """Nobody holds the stream any more: call ``ends``, and end what the loop has left, such as a copy's tasks."""
+    def drop(self, end: Callable[[], None]) -> None:
+        """Nobody holds the stream any more: call ``end``, and end what the loop has left, such as a copy's tasks."""
 
         def work() -> None:
-            for end in ends:
-                end()
+            end()
             self._runner.close()
 
         if self._is_closed or self.is_foreign:

@@ -74,6 +74,8 @@ class SyncStream(OneProcess):
     _instead = "each process connects a stream of its own; the checkpoint, events and changes can be pickled"
 
     def __init__(self, stream: BinlogStream) -> None:
+        # First: Ctrl-C may come up below, and then ``__del__`` is called.
+        self._is_open = False
         self._stream = stream
         self._driver = LoopDriver()
         self._handlers = Handlers()
@@ -82,7 +84,6 @@ class SyncStream(OneProcess):
         self._rest: Iterator[Event] = iter(())
         # An event for the user, until the transactions have it.
         self._followed: Event | None = None
-        self._is_open = False
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -90,7 +91,7 @@ class SyncStream(OneProcess):
 
     def __del__(self) -> None:
         if self._is_open:
-            self._driver.drop(*self._ends)
+            self._driver.drop(self._stream._drop)
 
     def __enter__(self) -> Self:
         self._open()
@@ -321,11 +322,7 @@ class SyncStream(OneProcess):
         # Where objects that hold one another go together, ``__del__`` may find the loop closed and its tasks gone. A
         # hook's object may hold the stream, which would never go if this held the hook.
         if self._stream._options.on_status is None:
-            weakref.finalize(self, self._driver.drop, *self._ends).atexit = False
-
-    @property
-    def _ends(self) -> tuple[Callable[[], None], ...]:
-        return self._stream._abort, self._stream._copy.abort, self._stream._upkeep.release
+            weakref.finalize(self, self._driver.drop, self._stream._drop).atexit = False
 
 
 def _forget_events(reference: weakref.ref[SyncStream]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import replica
+import replica.sync
 from replica.demo import DemoSource
 from tests.faults.waiting import until
 
@@ -101,7 +101,7 @@ async def test_its_store_is_left_as_it_was(source: DemoSource, tmp_path: Path) -
 
 PROGRAM = """
 import asyncio, gc, sys
-import replica
+import replica.sync
 
 async def main():
     stream = replica.connect(sys.argv[1], start="earliest")
@@ -137,3 +137,24 @@ async def test_a_forked_process_drops_the_stream_of_its_parent(source: DemoSourc
     async with asyncio.timeout(60):
         await anext(stream[0])
     await stream[0].aclose()
+
+
+@pytest.mark.parametrize(
+    "part", ["replica.stream.binlog_stream.StreamCopy", "replica.sync.sync_stream.LoopDriver"]
+)
+def test_one_that_ctrl_c_left_half_made_is_dropped_in_silence(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "Exception ignored in: <function BinlogStream.__del__", an AttributeError."""
+    caught: list[object] = []
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", caught.append)
+    monkeypatch.setattr(part, interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        replica.sync.connect("mysql://repl:secret@127.0.0.1")
+        raise AssertionError
+    gc.collect()
+    assert caught == []
