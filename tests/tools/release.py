@@ -29,7 +29,7 @@ print(build_meta.build_wheel(target))
 """
 _BY_HAND = """
 Left to do by hand:
-  1. `make test`, `make test-pythons` and `make bench` on this commit.
+  1. `make check`, `make test-long`, `make test-pythons` and `make bench` on this commit.
   2. CHANGELOG.md: the version's date instead of "unreleased"; pyproject.toml: the version.
      If one of them was not there yet: commit, and `make release` again, since the archives hold both.
   3. git tag -s v{version}; push the tag.
