@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import Final
 
 from protocol.errors import ReplicaError
-from protocol.position import BinlogPosition
+from protocol.position import BinlogPosition, file_number
 
 from ..config.log_facts import log_facts
 from ..source.second_connection import SecondConnection
@@ -65,10 +65,11 @@ class Reconciliation:
     async def run(self, source: Source) -> None:
         """Compare tables that have changed, if no comparison is under way, and wait until that has ended.
 
-        The stream has ended: where the source's log goes on in other files, what they say of the tables is not read.
+        The stream has ended: of the log behind its end no more is read for this than the rest of a file and the next
+        one, as the source may begin a file meanwhile.
         """
         if self.is_due:
-            self._task = asyncio.create_task(self._compare(source, within_file=True))
+            self._task = asyncio.create_task(self._compare(source, is_last=True))
         if self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -84,7 +85,7 @@ class Reconciliation:
             await asyncio.wait((self._task,))
             self._task = None
 
-    async def _compare(self, source: Source, *, within_file: bool = False) -> None:
+    async def _compare(self, source: Source, *, is_last: bool = False) -> None:
         tracker, history = self._tracker, self._tracker.history
         names, statements = frozenset(tracker.changed), tracker.statements
         if history is None:
@@ -94,7 +95,7 @@ class Reconciliation:
                 reader = TableReader(session, source)
                 reading = await reader.read(only_tables(names))
                 reached = tracker.reached or history.head
-                if within_file and reached.file != reading.place.file:
+                if is_last and file_number(reading.place.file) - file_number(reached.file) > 1:
                     return
                 found = await reader.statements(reached, reading.place) if reached < reading.place else ()
         except ReplicaError as error:
