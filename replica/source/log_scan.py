@@ -221,6 +221,13 @@ class LogScan:
         await self.walk("", visit)
         return first
 
+    async def file_before(self, file: str) -> str:
+        """The file before this one; the same if the source has none."""
+        base, digits = split_file_name(file)
+        number = int(digits or 0) - 1
+        before = file_with_number(base, digits, number)
+        return before if number > 0 and await self._exists(before) else file
+
     async def _exists(self, file: str) -> bool:
         try:
             await self.walk(file, lambda event, file, position: True)

@@ -1,8 +1,8 @@
 """Finds XA transactions that are prepared and not decided at a place: the log has their rows, tables do not.
 
 A copy of tables that begins at the place has to get them again, or the rows of their XA COMMIT would be missing.
-MySQL 8.0 and later let few users ask for XA RECOVER, so the current log file is read: rows are not decoded. A
-transaction that was prepared in an older file is not found.
+MySQL 8.0 and later let few users ask for XA RECOVER, so the current log file is read, and the one before, as the
+source may just have begun a file: rows are not decoded. What was prepared in an older file is not found.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ async def are_xa_prepared(session: Session) -> bool:
 
 
 async def undecided_xa(session: Session, scan: LogScan, file: str, executed: GtidSet) -> GtidSet:
-    """The GTIDs of XA PREPARE in ``executed``, from the beginning of ``file`` on, whose decision is not in it.
+    """The GTIDs of XA PREPARE in ``executed``, from the file before ``file`` on, whose decision is not in it.
 
     If the server has begun no XA transaction since it started, nothing is read. Raises the errors of a dump.
     """
@@ -66,5 +66,5 @@ async def undecided_xa(session: Session, scan: LogScan, file: str, executed: Gti
                 prepared.pop(xid, None)
         return False
 
-    await scan.walk(file, visit, _KINDS)
+    await scan.walk(await scan.file_before(file), visit, _KINDS)
     return GtidSet(prepared.values())
