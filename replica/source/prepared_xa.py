@@ -13,6 +13,7 @@ from protocol.gtid import Gtid, GtidSet
 
 from ..sql.xa import Xid, ends_prepared, statement_xid
 from .log_scan import LogScan
+from .server_facts import Source
 from .session import Session
 
 _KINDS: Final = frozenset(
@@ -37,9 +38,13 @@ async def has_prepared_xa(session: Session) -> bool:
     return bool(rows) and str(rows[0][1]) != "0"
 
 
-async def are_xa_prepared(session: Session) -> bool:
-    """Whether XA transactions are prepared and not decided now. MariaDB and MySQL up to 5.7 tell every user."""
-    return await has_prepared_xa(session) and bool(await session.query("XA RECOVER", 4))
+async def are_xa_prepared(session: Session, source: Source) -> bool:
+    """Whether XA transactions are prepared and not decided now; MySQL from 8.0 on: whether they may be."""
+    if not await has_prepared_xa(session):
+        return False
+    # MariaDB and MySQL up to 5.7 tell every user.
+    tells_all = source.is_mariadb or source.version < (8,)
+    return not tells_all or bool(await session.query("XA RECOVER", 4))
 
 
 async def undecided_xa(session: Session, scan: LogScan, file: str, executed: GtidSet) -> GtidSet:

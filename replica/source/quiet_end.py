@@ -39,7 +39,7 @@ async def quiet_end(session: Session, source: Source) -> BinlogPosition | None:
             return None
         if await _is_alone(session):
             # Asked last: a transaction may have been prepared meanwhile.
-            return None if await are_xa_prepared(session) else BinlogPosition(*end)
+            return None if await are_xa_prepared(session, source) else BinlogPosition(*end)
         await asyncio.sleep(pause)
     return None
 

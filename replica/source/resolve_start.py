@@ -30,7 +30,7 @@ from .gtid_gaps import check_all_have_gtids
 from .lagging_replica import check_lag
 from .left_out import check_left_out
 from .log_scan import LogScan
-from .prepared_xa import undecided_xa
+from .prepared_xa import are_xa_prepared, undecided_xa
 from .quiet_end import quiet_end
 from .same_log import check_same_log
 from .server_facts import (
@@ -109,8 +109,8 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
     That is ``gtid_executed`` if the source's engine commits before it adds the GTID. Otherwise it is the end of the
     log at a quiet moment, else the beginning of the current log file: the source begins a file when all commits of
     the previous file are done. Rows that were written to that file come again then, also if a foreign key has deleted
-    them without an event. XA transactions that are prepared and not decided come again: they are executed by their
-    GTIDs, and their rows are invisible.
+    them without an event. XA transactions that are prepared and not decided come again, also of the file before:
+    they are executed by their GTIDs, and their rows are invisible.
     """
     if source.is_relay:
         raise ConfigurationError(
@@ -128,8 +128,10 @@ async def _from_visible(session: Session, source: Source, scan: LogScan) -> Star
         if source.has_gtids:
             point = await with_gtids(point, source, scan)
         return replace(point, is_visible=True)
-    end = await log_end(session, source, scan)
-    return await _from_position(BinlogPosition(end.file, FIRST_POSITION), session, source)
+    file = (await log_end(session, source, scan)).file
+    if await are_xa_prepared(session, source):
+        file = await scan.file_before(file)
+    return await _from_position(BinlogPosition(file, FIRST_POSITION), session, source)
 
 
 async def _from_position(

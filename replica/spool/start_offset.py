@@ -5,7 +5,7 @@ from protocol.errors import ConfigurationError
 from ..config.options import Options
 from ..config.selection import parse_start
 from ..source.dump import Greeted
-from ..source.prepared_xa import has_prepared_xa
+from ..source.prepared_xa import are_xa_prepared
 from ..source.resolve_start import StartPoint, log_end, resolve_start, with_gtids
 from .offsets import Offset
 
@@ -37,11 +37,11 @@ async def _find(greeted: Greeted, start: str) -> StartPoint:
         return StartPoint(await scan.first_file())
     if start == "snapshot":
         point = await resolve_start("snapshot", session, source, scan)
-        if point.by_gtid and await has_prepared_xa(session):
+        if point.by_gtid and await are_xa_prepared(session, source):
             # The set may lack prepared transactions, and a stream that goes on by a position behind one of them would
             # have again what comes after it in the log.
             end = await log_end(session, source, scan)
-            return StartPoint(end.file)
+            return StartPoint(await scan.file_before(end.file))
         # The beginning of a file lists the GTIDs before it.
         return point if point.by_gtid else StartPoint(point.file)
     point = await resolve_start(parse_start(start), session, source, scan)

@@ -1,4 +1,4 @@
-"""Copies of a server whose rows were written by replication."""
+"""Copies that begin while an XA transaction is prepared where nothing at hand tells of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from replica.config.options import Options
+from replica.spool.start_offset import find_offset
 from tests.faults import topology
 from tests.server.support.streams import MYSQL97_AND_MARIADB118, SECONDS, stream_of
 from tests.server.support.xa_sessions import two_xa
@@ -37,3 +39,28 @@ async def test_an_xa_transaction_that_a_replica_has_prepared(
                 if transaction.outcome == "prepared":
                     break
     assert [change.after for change in changes] == [{"id": 7}]
+
+
+@pytest.mark.parametrize("name", MYSQL97_AND_MARIADB118)
+async def test_an_xa_transaction_of_the_log_file_before(
+    name: str, extra_server: Callable[..., Server]
+) -> None:
+    """The source has begun a file meanwhile: an export lacked its rows, and so did the log behind the export."""
+    source = extra_server(name)
+    source.query("CREATE DATABASE shop")
+    source.query("CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    with two_xa(source, "shop") as (do, _):
+        do("START", "INSERT INTO shop.t VALUES (7)", "END", "PREPARE")
+        [(file, *_)] = source.query(source.log_status)
+        source.query("FLUSH BINARY LOGS")
+        offset = await find_offset(Options.build(source.dsn(), {}), "snapshot")
+        async with (
+            asyncio.timeout(SECONDS),
+            stream_of(source, start="snapshot", tables="shop.t") as stream,
+        ):
+            async for transaction in stream.transactions():
+                changes = await transaction.collect(prepared=True)
+                if transaction.outcome == "prepared":
+                    break
+    assert [change.after for change in changes] == [{"id": 7}]
+    assert offset.file == file
