@@ -93,8 +93,10 @@ async def test_a_copy_of_a_node_has_what_another_one_writes(extra_server: Callab
     """The node has logged a row, and its thread waits for a replica before it commits: the copy lacked the row."""
     first = node(extra_server, 1, "")
     second = node(extra_server, 2, address_of(first))
-    first.query("CREATE SCHEMA d")
-    first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    # By the node itself: what it applies later would wait for a replica, too, and hold a lock on the table.
+    second.query("CREATE SCHEMA d")
+    second.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    await until(lambda: bool(first.query("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")))
     second.query("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
     second.query("SET GLOBAL rpl_semi_sync_master_timeout = 600000")
     second.query("SET GLOBAL rpl_semi_sync_master_enabled = ON")
