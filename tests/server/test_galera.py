@@ -89,13 +89,14 @@ async def test_a_stream_does_not_go_on_at_a_node_that_counts_by_itself(
             assert await take_rows(stream, 5) == [(number,) for number in range(1, 6)]
 
 
+@pytest.mark.long
 async def test_a_copy_of_a_node_has_what_another_one_writes(extra_server: Callable[..., Server]) -> None:
     """The node has logged a row, and its thread waits for a replica before it commits: the copy lacked the row."""
     first = node(extra_server, 1, "")
     second = node(extra_server, 2, address_of(first))
     # By the node itself: what it applies later would wait for a replica, too, and hold a lock on the table.
-    second.query("CREATE SCHEMA d")
-    second.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    await until(lambda: runs(second, "CREATE SCHEMA d"))
+    await until(lambda: runs(second, "CREATE TABLE d.t (id INT PRIMARY KEY)"))
     await until(lambda: bool(first.query("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")))
     second.query("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
     second.query("SET GLOBAL rpl_semi_sync_master_timeout = 600000")
@@ -106,6 +107,17 @@ async def test_a_copy_of_a_node_has_what_another_one_writes(extra_server: Callab
         await until(lambda: bool(second.query(waiting)))
         async with replica.connect(second.dsn(), tls="disabled", tables="d.t", start="snapshot") as stream:
             assert await take_rows(stream, 1) == [(1,)]
+
+
+def runs(server: Server, statement: str) -> bool:
+    """Run a statement; False if the node does not take it, as it may just after it has joined, ready or not."""
+    try:
+        server.query(statement)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != 1047:
+            raise
+        return False
+    return True
 
 
 def node(
