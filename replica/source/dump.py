@@ -310,11 +310,15 @@ def is_internal(event: Event) -> bool:
 
 
 def check_rotate(event: RotateEvent) -> None:
-    """Raise an error if a ROTATE behind the first of a dump leads back, or in its file to another place."""
-    is_same = event.next_file == event.file
-    if is_older(event.next_file, event.file) or (is_same and not is_internal(event)):
+    """Raise an error if an artificial ROTATE behind the first of a dump leads back, or to another place of its file.
+
+    One of the log may name any file: a file that was renamed ends with the old name of the one behind it.
+    """
+    if not is_internal(event):
+        return
+    if is_older(event.next_file, event.file):
         raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
-    if is_same:
+    if event.next_file == event.file:
         check_place_of(event, event.position)
 
 
