@@ -312,10 +312,8 @@ def is_internal(event: Event) -> bool:
 def check_rotate(event: RotateEvent) -> None:
     """Raise an error if an artificial ROTATE behind the first of a dump leads back, or to another place of its file.
 
-    One of the log may name any file: a file that was renamed ends with the old name of the one behind it.
+    Not for one of the log, which may name any file: one that was renamed ends with the old name of the next one.
     """
-    if not is_internal(event):
-        return
     if is_older(event.next_file, event.file):
         raise SourceChangedError(f"the source goes back from {event.file} to {event.next_file}")
     if event.next_file == event.file:

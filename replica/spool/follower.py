@@ -228,8 +228,6 @@ class Follower:
         if isinstance(event, FormatDescriptionEvent):
             self._description = raw
             self._on_file(event, progress)
-        elif isinstance(event, RotateEvent):
-            check_rotate(event)
         if event is not None:
             self._look_at(event)
         if self._is_spooling:

@@ -306,8 +306,6 @@ class Delivery:
             take_file(event, self._account.progress, self.dump.source)
             self._names.take_file(self._account.progress.begun)
         self._names.follow([event])
-        if isinstance(event, RotateEvent) and not self._awaits_rotate:
-            check_rotate(event)
         if not self._decoder.file and not isinstance(event, HeartbeatEvent):
             raise ProtocolError("the source sends events of its log before the name of their file")
         if is_internal(event):
@@ -436,6 +434,8 @@ class Delivery:
         is_first, self._awaits_rotate = self._awaits_rotate, False
         if is_first:
             self._names.begin_at(event, is_exact=not self.dump.is_by_gtid)
+        else:
+            check_rotate(event)
         if is_first and not self.dump.is_by_gtid:
             # This event has no checksum, so its place is checked here.
             if progress.file not in ("", event.next_file):
