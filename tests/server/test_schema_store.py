@@ -39,6 +39,12 @@ def begin(server: Server, schema: str) -> None:
     server.query(f"CREATE TABLE {schema}.t (a INT, b INT)")
 
 
+def lose_labels(server: Server, schema: str) -> None:
+    """Statements that make a column whose labels they do not tell."""
+    server.query(f"ALTER TABLE {schema}.t ADD e ENUM('ä', 'b') CHARACTER SET latin1")
+    server.query(f"ALTER TABLE {schema}.t CONVERT TO CHARACTER SET cp1251")
+
+
 def go_on(server: Server, schema: str) -> list[Row]:
     """Statements that make the old names wrong ones, with rows before and behind; returns the rows."""
     server.query(f"INSERT INTO {schema}.t VALUES (1, 2)")
@@ -194,8 +200,7 @@ async def test_labels_that_the_log_does_not_tell(server: Server, schema: str, tm
     store = FileSchemaStore(tmp_path / "schemas")
     with user_of(server) as user:
         _, place = await rows_of(server, user, schema, schemas=store)
-        server.query(f"ALTER TABLE {schema}.t ADD e ENUM('ä', 'b') CHARACTER SET latin1")
-        server.query(f"ALTER TABLE {schema}.t CONVERT TO CHARACTER SET cp1251")
+        lose_labels(server, schema)
         _, place = await rows_of(server, user, schema, schemas=store, start=place)
         server.query(f"INSERT INTO {schema}.t VALUES (1, 2, 'b')")
         server.query(f"DROP TABLE {schema}.t")
@@ -217,8 +222,7 @@ async def test_a_stream_that_ends_in_an_older_file(
     store = FileSchemaStore(tmp_path / "schemas")
     with user_of(server) as user:
         _, place = await rows_of(server, user, schema, schemas=store)
-        server.query(f"ALTER TABLE {schema}.t ADD e ENUM('ä', 'b') CHARACTER SET latin1")
-        server.query(f"ALTER TABLE {schema}.t CONVERT TO CHARACTER SET cp1251")
+        lose_labels(server, schema)
         end = BinlogPosition(*server.query(server.log_status)[0][:2])
         for _ in range(2):
             server.query("FLUSH BINARY LOGS")

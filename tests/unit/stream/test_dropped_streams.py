@@ -101,7 +101,7 @@ async def test_its_store_is_left_as_it_was(source: DemoSource, tmp_path: Path) -
 
 PROGRAM = """
 import asyncio, gc, sys
-import replica.sync
+import replica
 
 async def main():
     stream = replica.connect(sys.argv[1], start="earliest")
