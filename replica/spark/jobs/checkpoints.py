@@ -181,9 +181,16 @@ def _commit_at(checkpoint: str, batch: int, storage: Mapping[str, str]) -> None:
 def _remedy(checkpoint: str, log: str, number: int) -> str:
     if log == "offsets":
         return REMEDY
-    # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
-    checksum = "" if local_path(checkpoint) is None else f", and .{number}.crc beside it"
+    checksum = f", and .{number}.crc beside it" if keeps_checksums(checkpoint) else ""
     return f"delete the file{checksum}: its micro-batch is run again, and the target has it once"
+
+
+def keeps_checksums(place: str) -> bool:
+    """Whether Hadoop keeps the checksum of each file beside it, as on disks, to be deleted with the file.
+
+    It would be in the way of the new file's: Spark takes it for another query's.
+    """
+    return local_path(place) is not None
 
 
 def has_begun(checkpoint: str, batch: int, storage: Mapping[str, str]) -> bool:

@@ -22,7 +22,7 @@ import replica.spark
 from protocol.errors import CheckpointError, ConfigurationError
 
 from ...spool.storage import NO_STORAGE, system_of
-from .checkpoints import REMEDY, check_logs, check_metadata, check_place, last_number
+from .checkpoints import REMEDY, check_logs, check_metadata, check_place, keeps_checksums, last_number
 from .spark_session import State, is_connect, local_path
 from .target_kind import SINK_LOG, has_partitions
 
@@ -85,8 +85,7 @@ def _going_back(target: str, checkpoint: str, storage: Mapping[str, str], log: s
         for found, info in _files(folder, storage)
         if found >= first
     ]
-    # Hadoop's file of its checksum would be in the way of the new one's: Spark takes it for another query's.
-    checksums = "" if local_path(target) is None else ", each with its .crc file beside it"
+    checksums = ", each with its .crc file beside it" if keeps_checksums(target) else ""
     said = f"the micro-batches from {number} on are run again, if the source still has their log"
     return f"delete {', '.join(files)}{checksums}: {said}"
 
